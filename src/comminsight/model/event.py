@@ -1,0 +1,100 @@
+"""The op record (128 bytes) and the communicator row (512 bytes): the authority for both layouts.
+
+The same bytes stand in the shared-memory ring, in the in-flight slots and in the segment files;
+``native/wire.h`` is generated from here (``tools/gen_wire.py``), committed and drift-checked. All
+64-bit fields are signed, because ``uint64 - int64`` becomes float64 in numpy and loses
+nanoseconds; ``comm_hash`` is the exception, since nobody does arithmetic on it. 0 = unknown; only
+``peer_or_root``, ``comm_rank`` use -1, since rank 0 exists.
+
+Sequences: ``seq`` counts arrivals in the process from 1 (a gap is loss); ``op_seq`` counts every
+op of the communicator on this rank from 1, in program order; ``match_seq`` counts from 1 and is
+what ranks match on: collectives = nth collective of the communicator, P2P = nth op with this peer
+in this direction; ``func_seq`` is the library's own counter, evidence only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+OP_RECORD_BYTES = 128
+COMM_ROW_BYTES = 512
+
+OP_FIELDS: tuple[tuple[str, str, int], ...] = (
+    ("seq", "<i8", 0),
+    ("enqueue_ns", "<i8", 8),
+    ("start_ns", "<i8", 16),
+    ("end_ns", "<i8", 24),
+    ("gpu_start_ns", "<i8", 32),
+    ("gpu_end_ns", "<i8", 40),
+    ("count", "<i8", 48),
+    ("size_bytes", "<i8", 56),
+    ("user_tag", "<i8", 64),
+    ("comm_index", "<u4", 72),
+    ("peer_or_root", "<i4", 76),
+    ("op_seq", "<u4", 80),
+    ("match_seq", "<u4", 84),
+    ("func_seq", "<u4", 88),
+    ("group_id", "<u4", 92),
+    ("stream_id", "<u4", 96),
+    ("clock_error_ns", "<u4", 100),
+    ("flags", "<u2", 104),
+    ("n_folded", "<u2", 106),
+    ("kind", "u1", 108),
+    ("op", "u1", 109),
+    ("dtype", "u1", 110),
+    ("red_op", "u1", 111),
+    ("algo", "u1", 112),
+    ("proto", "u1", 113),
+    ("state", "u1", 114),
+    ("timing_source", "u1", 115),
+    ("n_channels", "u1", 116),
+    ("channels_started", "u1", 117),
+    ("channels_stopped", "u1", 118),
+    ("reason", "u1", 119),
+    ("reserved", "<u4", 120),
+    ("seq_low", "<u4", 124),
+)
+
+COMM_FIELDS: tuple[tuple[str, str, int], ...] = (
+    ("comm_hash", "<u8", 0),
+    ("created_ns", "<i8", 8),
+    ("first_op_ns", "<i8", 16),
+    ("comm_index", "<u4", 24),
+    ("ordinal", "<u4", 28),
+    ("comm_rank", "<i4", 32),
+    ("comm_size", "<i4", 36),
+    ("n_nodes", "<i4", 40),
+    ("lib_version", "<u4", 44),
+    ("backend", "u1", 48),
+    ("abi_version", "u1", 49),
+    ("flags", "<u2", 50),
+    ("reserved", "<u4", 52),
+    ("retired_ns", "<i8", 56),
+    ("name", "S64", 64),
+    ("desc", "S64", 128),
+    ("members", "S320", 192),
+)
+
+
+def _dtype(fields: tuple[tuple[str, str, int], ...], itemsize_bytes: int) -> np.dtype[Any]:
+    return np.dtype(
+        {
+            "names": [name for name, _, _ in fields],
+            "formats": [form for _, form, _ in fields],
+            "offsets": [offset for _, _, offset in fields],
+            "itemsize": itemsize_bytes,
+        }
+    )
+
+
+OP_DTYPE = _dtype(OP_FIELDS, OP_RECORD_BYTES)
+COMM_DTYPE = _dtype(COMM_FIELDS, COMM_ROW_BYTES)
+
+COMM_FLAG_MEMBERS_TRUNCATED = 1  # the member list did not fit; members join in the catalog
+
+
+def empty_batch() -> np.ndarray:
+    """A batch of no records."""
+    return np.empty(0, OP_DTYPE)

@@ -1,0 +1,69 @@
+"""Everything a report shows, computed: ``report`` only formats it.
+
+Lists are per step or per rank in ascending order; times are nanoseconds, ratios 0-1, the
+Straggler Index 0-100 as in its definition.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from comminsight.model.topology import Communicator
+from comminsight.model.verdict import Coverage, Message, Verdict
+
+
+class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the run was and how it ended. ``end`` is one of: running, exited, killed, unknown."""
+
+    run_id: str
+    path: str
+    world_size: int
+    ranks_seen: int
+    hosts: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    started_real_ns: int = 0
+    ended_real_ns: int = 0
+    end: str = "unknown"
+    exit_code: int | None = None
+    killed_ranks: tuple[int, ...] = ()
+
+
+class StepRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One step over all ranks (mean over the ranks that have it)."""
+
+    step: int
+    n_ranks: int
+    span_ns: int
+    period_ns: int
+    gap_ns: int
+    n_ops: int
+    is_complete: bool
+    template: str
+
+
+class RankRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank over the steps of the report."""
+
+    global_rank: int
+    host: str
+    n_steps: int
+    straggler_index_pct: float
+    caused_wait_ns: int  # net waits charged to this rank by the pair formula, mean per step
+    origin_delay_ns: int  # delay that began at this rank by propagation, mean per step
+    passed_on_delay_ns: int  # delay inherited and passed on, mean per step
+    waited_ns: int  # time this rank waited for others, mean per step
+    coords: str = ""  # place in the parallel layout, such as "tp0 pp1 dp0", where known
+
+
+class RunReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of ``comminsight report``. ``schema_version`` follows semver of the JSON form."""
+
+    schema_version: str
+    facts: RunFacts
+    coverage: Coverage
+    communicators: tuple[Communicator, ...] = ()
+    steps: tuple[StepRow, ...] = ()
+    ranks: tuple[RankRow, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    notes: tuple[Message, ...] = ()
+    tally: dict[str, int] = {}
