@@ -1,1 +1,66 @@
+"""``comminsight VERB …``: looks the verb up, runs it, turns errors into exit codes."""
 
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from comminsight import __version__
+from comminsight.cli.verbs import VERBS
+from comminsight.errors import CommInsightError, ExitCode
+
+
+def usage() -> str:
+    """The text of ``comminsight --help``."""
+    width = max(map(len, VERBS))
+    lines = [f"  {name:<{width}}  {verb.help}" for name, verb in VERBS.items()]
+    return "\n".join(
+        [
+            "usage: comminsight VERB [options]    (comminsight VERB --help)",
+            "",
+            *lines,
+            "",
+            "exit codes: 0 ok, 1 internal, 2 usage, 3 bad or missing input, 4 partial with --strict,",
+            "            5 unreachable, 10 finding with --fail-on, 130 interrupted; run: its child's",
+        ]
+    )
+
+
+def fail(error: CommInsightError) -> int:
+    """Print what happened and what to do next; the error's exit code."""
+    print(f"comminsight: {error}", file=sys.stderr)
+    if error.next_step:
+        print(f"  next: {error.next_step}", file=sys.stderr)
+    return int(error.exit_code)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code of the verb in ``argv`` (default: the process's arguments)."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in {"-h", "--help", "help"}:
+        print(usage())
+        return int(ExitCode.OK if words else ExitCode.USAGE)
+    if words[0] in {"-V", "--version"}:
+        print(f"comminsight {__version__}")
+        return int(ExitCode.OK)
+    verb = VERBS.get(words[0])
+    if verb is None:
+        print(f"comminsight: no verb {words[0]!r}\n\n{usage()}", file=sys.stderr)
+        return int(ExitCode.USAGE)
+    try:
+        return int(importlib.import_module(verb.module).main(words[1:]))
+    except CommInsightError as error:
+        return fail(error)
+    except KeyboardInterrupt:
+        return int(ExitCode.INTERRUPTED)
+    except BrokenPipeError:  # the reader of our output went away: not an error of ours
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(ExitCode.OK)
+    except Exception as error:  # noqa: BLE001 - bulkhead: the last stop before the user
+        print(f"comminsight: internal error: {type(error).__name__}: {error}", file=sys.stderr)
+        if os.environ.get("COMMINSIGHT_TRACEBACK"):
+            raise
+        print("  next: run again with COMMINSIGHT_TRACEBACK=1 and report it", file=sys.stderr)
+        return int(ExitCode.INTERNAL)

@@ -1,0 +1,28 @@
+"""The verbs of the command line: one module each, in one explicit table.
+
+Only the chosen verb's module is imported, so that ``comminsight run`` starts fast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One verb: the module with its ``main(argv) -> int`` and its line of help."""
+
+    module: str
+    help: str
+
+
+VERBS: dict[str, Verb] = {
+    "run": Verb("comminsight.cli.run", "run a command and record its communication"),
+    "report": Verb("comminsight.cli.report", "say what went wrong in a run, and who caused it"),
+    "steps": Verb("comminsight.cli.steps", "list the training steps of a run"),
+    "show": Verb("comminsight.cli.show", "list the ops of one rank in one step"),
+    "rebuild": Verb("comminsight.cli.rebuild", "rebuild the steps from inspector_logs alone"),
+    "export": Verb("comminsight.cli.export", "write the events as Parquet or Inspector JSON"),
+    "inject": Verb("comminsight.cli.inject", "install the start-up hook for your own launcher"),
+    "demo": Verb("comminsight.cli.demo", "a real 8-rank job with a planted slow rank, then a hang"),
+}

@@ -1,0 +1,80 @@
+"""The variables that turn recording on in a process and in all it starts.
+
+Python reaches the start-up hook through a ``sitecustomize`` on PYTHONPATH, NCCL reaches the
+recorder through its plugin variable; neither needs the other.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import comminsight
+from comminsight.errors import InputError
+
+LIBRARY_NAME = "libnccl-profiler-comminsight.so"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingOptions:
+    """What ``comminsight run`` lets a user choose about recording."""
+
+    overdue_limit_s: float = 60.0
+    safe_window_ms: int = 2000
+    group_map: str = ""
+    stack_signal: str = ""
+
+
+def native_library() -> Path:
+    """Path of the recorder library.
+
+    Raises InputError when it is not installed with the package.
+    """
+    folder = os.environ.get("COMMINSIGHT_NATIVE_DIR", "")
+    path = Path(folder or Path(comminsight.__file__).parent / "_native") / LIBRARY_NAME
+    if not path.is_file():
+        raise InputError(
+            "the native recorder is not installed",
+            path=str(path),
+            next_step="run `make native`, or reinstall the wheel for this platform",
+        )
+    return path
+
+
+def inject_site_dirs() -> tuple[str, str]:
+    """(folder with sitecustomize, folder that makes ``comminsight_inject`` importable)."""
+    spec = importlib.util.find_spec("comminsight_inject")
+    if spec is None or not spec.submodule_search_locations:
+        raise InputError(
+            "the package comminsight_inject is not installed",
+            next_step="reinstall comminsight: both packages are in one wheel",
+        )
+    package = Path(next(iter(spec.submodule_search_locations)))
+    return str(package / "site"), str(package.parent)
+
+
+def recording_environment(
+    base: Mapping[str, str], *, run_id: str, spool: Path, options: RecordingOptions
+) -> dict[str, str]:
+    """``base`` with recording switched on for this run; what the user set himself is kept."""
+    library = native_library()
+    site, parent = inject_site_dirs()
+    environment = dict(base)
+    paths = [site, parent, *filter(None, base.get("PYTHONPATH", "").split(os.pathsep))]
+    environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    environment["COMMINSIGHT_INJECT"] = "1"
+    environment["COMMINSIGHT_LIBRARY"] = str(library)
+    environment["COMMINSIGHT_RUN_ID"] = run_id
+    environment["COMMINSIGHT_SPOOL"] = str(spool)
+    environment.setdefault("COMMINSIGHT_OVERDUE_S", f"{options.overdue_limit_s:g}")
+    environment.setdefault("COMMINSIGHT_SAFE_WINDOW_MS", str(options.safe_window_ms))
+    environment.setdefault("NCCL_PROFILER_PLUGIN", str(library))
+    if options.group_map:
+        environment["COMMINSIGHT_GROUP_MAP"] = options.group_map
+    if options.stack_signal:
+        environment["COMMINSIGHT_STACK_SIGNAL"] = options.stack_signal
+        environment["COMMINSIGHT_STACK_DIR"] = str(spool)
+    return environment
