@@ -11,6 +11,8 @@ import msgspec
 from comminsight.model.topology import Communicator
 from comminsight.model.verdict import Coverage, Message, Verdict
 
+REPORT_SCHEMA_VERSION = "1.0.0"  # major: a key went or changed meaning; minor: a key came
+
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the run was and how it ended. ``end`` is one of: running, exited, killed, unknown."""

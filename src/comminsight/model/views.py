@@ -1,0 +1,70 @@
+"""Smaller answers than a report: the ops of one rank in one step, and how the templates fared.
+
+Everything is computed before it gets here; ``report`` formats it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+VIEW_SCHEMA_VERSION = "1.0.0"
+UNFINISHED_NS = -1  # a duration without an end
+
+
+class OpRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One op of one rank inside a step.
+
+    ``start_offset_ns`` counts from the start of the step; ``duration_ns`` is ``UNFINISHED_NS``
+    without an end. ``waited_ns`` is the time this rank waited in the op for its last member,
+    ``waited_for`` that member's global rank, -1 for nobody or unknown. ``state`` is the lower-case
+    name of an ``OpState``; ``peer`` the partner's global rank, -1 for collectives.
+    """
+
+    op: str
+    role: str
+    comm_label: str
+    match_seq: int
+    op_seq: int
+    size_bytes: int
+    start_offset_ns: int
+    duration_ns: int
+    waited_ns: int = 0
+    waited_for: int = -1
+    peer: int = -1
+    state: str = "done"
+
+
+class StepOps(msgspec.Struct, frozen=True, kw_only=True):
+    """All ops of one rank in one step, in the order of their start."""
+
+    schema_version: str
+    run_id: str
+    global_rank: int
+    host: str
+    step: int
+    template: str
+    start_real_ns: int
+    span_ns: int
+    period_ns: int
+    is_complete: bool
+    ops: tuple[OpRow, ...] = ()
+
+
+class TemplateScore(msgspec.Struct, frozen=True, kw_only=True):
+    """How one template fared on one session's ops, and why it was not taken.
+
+    ``reason`` is a catalogue code, empty for the chosen one; ``covered_ops_ratio`` is the share of
+    the session's ops inside a step of this template.
+    """
+
+    template: str
+    version: int
+    priority: int
+    is_chosen: bool
+    n_open: int = 0
+    n_anchor: int = 0
+    n_close: int = 0
+    n_steps: int = 0
+    covered_ops_ratio: float = 0.0
+    reason: str = ""
+    missing_symbols: tuple[str, ...] = ()
