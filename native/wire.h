@@ -202,7 +202,8 @@ struct ci_box_header {
   int64_t drained_seq;
   uint32_t segment_errno;
   uint32_t drain_running;
-  uint8_t pad3_[88];
+  uint32_t overdue_slots;
+  uint8_t pad3_[84];
   uint32_t control_generation;
   uint32_t control_enabled;
   uint32_t control_event_mask;
@@ -255,6 +256,7 @@ static_assert(offsetof(ci_box_header, pair_real_ns) == 400, "ci_box_header.pair_
 static_assert(offsetof(ci_box_header, drained_seq) == 408, "ci_box_header.drained_seq");
 static_assert(offsetof(ci_box_header, segment_errno) == 416, "ci_box_header.segment_errno");
 static_assert(offsetof(ci_box_header, drain_running) == 420, "ci_box_header.drain_running");
+static_assert(offsetof(ci_box_header, overdue_slots) == 424, "ci_box_header.overdue_slots");
 static_assert(offsetof(ci_box_header, control_generation) == 512, "ci_box_header.control_generation");
 static_assert(offsetof(ci_box_header, control_enabled) == 516, "ci_box_header.control_enabled");
 static_assert(offsetof(ci_box_header, control_event_mask) == 520, "ci_box_header.control_event_mask");

@@ -85,6 +85,7 @@ BOX_HEADER_FIELDS: Fields = (
     ("drained_seq", "<i8", 408),  # newest record that is in a segment
     ("segment_errno", "<u4", 416),
     ("drain_running", "<u4", 420),
+    ("overdue_slots", "<u4", 424),  # slots now in state OVERDUE: what a watcher polls
     # control words: written by agent or run, read and clamped by the drain thread
     ("control_generation", "<u4", 512),
     ("control_enabled", "<u4", 516),
