@@ -1,0 +1,183 @@
+"""What one rank does in one step: compute segments, entered ops and waits, as a flat program.
+
+An instruction is ``(code, operand, slot)``: WORK runs segment ``operand``; ENTER issues op
+``operand`` and keeps its ticket in ``slot``; WAIT blocks on ``slot``; STOP never goes on. A
+blocking call is ENTER followed by WAIT.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from comminsight.model.ops import DTYPE_SIZE_BYTES, DType, Op, RedOp
+from comminsight.sim.groups import SimGroup
+from comminsight.sim.layout import SimLayout
+
+WORK, ENTER, WAIT, STOP = 0, 1, 2, 3
+
+Instruction = tuple[int, int, int]
+
+
+class Phase(StrEnum):
+    """Kind of a compute segment; late ranks are late in forward and backward."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+    DATA = "data"
+
+
+class Segment(NamedTuple):
+    """A stretch of own work without jitter."""
+
+    duration_ns: int
+    phase: Phase
+
+
+class OpSpec(NamedTuple):
+    """Static part of an op; ``peer`` is the root or the partner, comm-local, -1 for none."""
+
+    comm_id: int
+    comm_index: int
+    op: Op
+    n_elements: int
+    size_bytes: int
+    dtype: DType
+    red_op: RedOp
+    peer: int
+    is_async: bool
+    n_members: int
+    cost_ns: int
+    source: int  # global rank of the sender of a P2P op, -1 for collectives
+    target: int
+
+
+@dataclass(slots=True)
+class Program:
+    """Instructions of one step over shared segment and op tables."""
+
+    instructions: list[Instruction] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
+    ops: list[OpSpec] = field(default_factory=list)
+
+    def op_positions(self) -> list[int]:
+        """Positions of the ENTER instructions, in program order."""
+        return [i for i, (code, _, _) in enumerate(self.instructions) if code == ENTER]
+
+    def stopped_at(self, op_index: int) -> Program:
+        """The same program, stopping where it would enter its ``op_index``-th op."""
+        cut = self.op_positions()[op_index]
+        return Program([*self.instructions[:cut], (STOP, 0, 0)], self.segments, self.ops)
+
+    def without_op(self, op_index: int) -> Program:
+        """The same program without its ``op_index``-th op and the wait for it."""
+        cut = self.op_positions()[op_index]
+        slot = self.instructions[cut][2]
+        kept = self.instructions[:cut]
+        is_waiting = True
+        for code, operand, place in self.instructions[cut + 1 :]:
+            if is_waiting and code == WAIT and operand == slot:
+                is_waiting = False
+                continue
+            kept.append((code, operand, place))
+        return Program(kept, self.segments, self.ops)
+
+    def without_ops(self) -> Program:
+        """Only the own work."""
+        work = [instruction for instruction in self.instructions if instruction[0] == WORK]
+        return Program(work, self.segments, self.ops)
+
+
+class ProgramWriter:
+    """Writes the program of one rank; groups are named by dimension (``world``, ``dp``, …)."""
+
+    def __init__(
+        self,
+        layout: SimLayout,
+        groups: tuple[SimGroup, ...],
+        dimensions: dict[str, int],
+        global_rank: int,
+    ) -> None:
+        """``dimensions`` is this rank's table from dimension to ``comm_id``."""
+        self.layout = layout
+        self.place = layout.place(global_rank)
+        self.program = Program()
+        self._groups = groups
+        self._dimensions = dimensions
+        self._rank = global_rank
+        self._weight = layout.stage_weight(global_rank)
+        mine = [group.comm_id for group in groups if global_rank in group.members]
+        self._comm_index = {comm_id: place + 1 for place, comm_id in enumerate(mine)}
+        self._next_slot = 0
+
+    def work(self, duration_ns: float, phase: Phase) -> None:
+        """Own work; forward and backward scale with the weight of the stage."""
+        is_weighted = phase in {Phase.FORWARD, Phase.BACKWARD}
+        scaled_ns = round(duration_ns * (self._weight if is_weighted else 1.0))
+        self.program.instructions.append((WORK, len(self.program.segments), 0))
+        self.program.segments.append(Segment(scaled_ns, phase))
+
+    def issue(
+        self,
+        dimension: str,
+        op: Op,
+        size_bytes: int,
+        *,
+        dtype: DType = DType.FLOAT32,
+        peer: int = -1,
+        is_async: bool = True,
+    ) -> int:
+        """Enters an op without waiting and returns its slot; -1 if the group does not exist."""
+        if dimension not in self._dimensions:
+            return -1
+        group = self._groups[self._dimensions[dimension]]
+        slot = self._next_slot
+        self._next_slot += 1
+        self.program.instructions.append((ENTER, len(self.program.ops), slot))
+        self.program.ops.append(self._spec(group, op, size_bytes, dtype, peer, is_async=is_async))
+        return slot
+
+    def call(
+        self,
+        dimension: str,
+        op: Op,
+        size_bytes: int,
+        *,
+        peer: int = -1,
+        dtype: DType = DType.FLOAT32,
+    ) -> None:
+        """Enters an op and waits for it."""
+        self.wait(self.issue(dimension, op, size_bytes, dtype=dtype, peer=peer, is_async=False))
+
+    def wait(self, slot: int) -> None:
+        """Waits for the op in ``slot``; nothing for -1."""
+        if slot >= 0:
+            self.program.instructions.append((WAIT, slot, 0))
+
+    def _spec(
+        self, group: SimGroup, op: Op, size_bytes: int, dtype: DType, peer: int, *, is_async: bool
+    ) -> OpSpec:
+        source = target = -1
+        if op in {Op.SEND, Op.RECV}:
+            pair = (self._rank, group.members[peer])
+            source, target = pair if op is Op.SEND else pair[::-1]
+        is_reducing = op in {Op.ALL_REDUCE, Op.REDUCE_SCATTER, Op.REDUCE}
+        ends = group.members if source < 0 else (source, target)
+        return OpSpec(
+            group.comm_id, self._comm_index[group.comm_id], op,
+            size_bytes // DTYPE_SIZE_BYTES[dtype], size_bytes, dtype,
+            RedOp.SUM if is_reducing else RedOp.UNKNOWN, peer, is_async, len(group.members),
+            self._cost_ns(ends, op, size_bytes), source, target,
+        )  # fmt: skip
+
+    def _cost_ns(self, members: tuple[int, ...], op: Op, size_bytes: int) -> int:
+        """Alpha-beta cost; an all-reduce moves its bytes twice, the others once."""
+        layout, n = self.layout, len(members)
+        is_local = len({layout.node(rank) for rank in members}) == 1
+        bytes_per_ns = layout.intra_gbs if is_local else layout.inter_gbs
+        factor = (2 if op is Op.ALL_REDUCE else 1) * (n - 1) / n if n > 2 else 1.0
+        return round(
+            layout.alpha_ns * max(1, (n - 1).bit_length()) + factor * size_bytes / bytes_per_ns
+        )

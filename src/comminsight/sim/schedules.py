@@ -1,0 +1,154 @@
+"""What each framework does in a step, as programs.
+
+The order of ops is what the frameworks were observed to emit: DDP issues bucket all-reduces while
+the backward pass runs; FSDP2 emits 2 all-gathers and 1 reduce-scatter per layer and one norm
+all-reduce; 1F1B warms up ``PP - stage - 1`` forwards. Every Megatron-like step ends with a
+one-element all-reduce on the default group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from comminsight.model.ops import DType, Op
+from comminsight.sim.groups import SimGroup
+from comminsight.sim.layout import Schedule, SimLayout
+from comminsight.sim.program import Phase, Program, ProgramWriter
+
+SCALAR_BYTES = 4
+
+
+def step_program(
+    layout: SimLayout, groups: tuple[SimGroup, ...], dimensions: dict[str, int], global_rank: int
+) -> Program:
+    """The program of one step of one rank."""
+    writer = ProgramWriter(layout, groups, dimensions, global_rank)
+    writer.work(layout.between_ns, Phase.DATA)
+    _WRITERS[layout.schedule](writer)
+    writer.work(layout.optimizer_ns, Phase.OPTIMIZER)
+    return writer.program
+
+
+def _write_ddp(writer: ProgramWriter) -> None:
+    layout = writer.layout
+    writer.work(layout.forward_ns * layout.layers, Phase.FORWARD)
+    slots = []
+    for _ in range(layout.buckets):
+        writer.work(layout.backward_ns * layout.layers / layout.buckets, Phase.BACKWARD)
+        slots.append(writer.issue("dp", Op.ALL_REDUCE, layout.bucket_bytes))
+    for slot in slots:
+        writer.wait(slot)
+    if layout.has_loss_reduce:
+        writer.call("world", Op.ALL_REDUCE, SCALAR_BYTES)
+
+
+def _write_fsdp2(writer: ProgramWriter) -> None:
+    layout = writer.layout
+    shard_bytes = layout.bucket_bytes // layout.dp
+
+    def gather() -> int:
+        return writer.issue("dp", Op.ALL_GATHER, shard_bytes)
+
+    def walk(phase: Phase, duration_ns: int, scatters: list[int]) -> None:
+        ahead = gather()
+        for layer in range(layout.layers):
+            current, ahead = ahead, gather() if layer + 1 < layout.layers else -1
+            writer.wait(current)
+            writer.work(duration_ns, phase)
+            if phase is Phase.BACKWARD:
+                scatters.append(writer.issue("dp", Op.REDUCE_SCATTER, layout.bucket_bytes))
+
+    scatters: list[int] = []
+    walk(Phase.FORWARD, layout.forward_ns, scatters)
+    walk(Phase.BACKWARD, layout.backward_ns, scatters)
+    for slot in scatters:
+        writer.wait(slot)
+    writer.call("dp", Op.ALL_REDUCE, SCALAR_BYTES * 4 * layout.layers)
+
+
+def _write_megatron(writer: ProgramWriter) -> None:
+    layout = writer.layout
+    passes = _PipelinePasses(writer)
+    warm_up = min(layout.microbatches, layout.pp - writer.place.pp - 1)
+    for _ in range(warm_up):
+        passes.forward()
+    for _ in range(layout.microbatches - warm_up):
+        passes.forward()
+        passes.backward()
+    for _ in range(warm_up):
+        passes.backward()
+    passes.finish()
+    slots = [writer.issue("dp", Op.ALL_REDUCE, layout.bucket_bytes) for _ in range(layout.buckets)]
+    for slot in slots:
+        writer.wait(slot)
+    writer.call("world", Op.ALL_REDUCE, SCALAR_BYTES)
+
+
+class _PipelinePasses:
+    """Forward and backward of one microbatch; a send is waited for before the next one that way."""
+
+    def __init__(self, writer: ProgramWriter) -> None:
+        self._writer = writer
+        self._stage = writer.place.pp
+        self._last = writer.layout.pp - 1
+        self._sends = {-1: -1, +1: -1}
+
+    def forward(self) -> None:
+        layout = self._writer.layout
+        self._receive(-1)
+        self._layers(layout.forward_ns, Phase.FORWARD)
+        self._send(+1)
+
+    def backward(self) -> None:
+        layout = self._writer.layout
+        self._receive(+1)
+        self._layers(layout.backward_ns, Phase.BACKWARD)
+        self._send(-1)
+
+    def finish(self) -> None:
+        for slot in self._sends.values():
+            self._writer.wait(slot)
+
+    def _layers(self, duration_ns: int, phase: Phase) -> None:
+        for _ in range(self._writer.layout.layers):
+            self._writer.work(duration_ns, phase)
+            self._writer.call("tp", Op.ALL_REDUCE, self._writer.layout.activation_bytes)
+
+    def _receive(self, direction: int) -> None:
+        peer = self._stage + direction
+        if 0 <= peer <= self._last:
+            self._writer.call("pp", Op.RECV, self._writer.layout.activation_bytes, peer=peer)
+
+    def _send(self, direction: int) -> None:
+        peer = self._stage + direction
+        if 0 <= peer <= self._last:
+            self._writer.wait(self._sends[direction])
+            size_bytes = self._writer.layout.activation_bytes
+            self._sends[direction] = self._writer.issue("pp", Op.SEND, size_bytes, peer=peer)
+
+
+def _write_moe(writer: ProgramWriter) -> None:
+    layout = writer.layout
+    for phase, duration_ns in (
+        (Phase.FORWARD, layout.forward_ns),
+        (Phase.BACKWARD, layout.backward_ns),
+    ):
+        for _ in range(layout.layers):
+            writer.work(duration_ns / 2, phase)
+            writer.call("ep", Op.ALL_TO_ALL, layout.activation_bytes, dtype=DType.BFLOAT16)
+            writer.work(duration_ns / 2, phase)
+            writer.call("ep", Op.ALL_TO_ALL, layout.activation_bytes, dtype=DType.BFLOAT16)
+    slots = [
+        writer.issue("world", Op.ALL_REDUCE, layout.bucket_bytes) for _ in range(layout.buckets)
+    ]
+    for slot in slots:
+        writer.wait(slot)
+    writer.call("world", Op.ALL_REDUCE, SCALAR_BYTES)
+
+
+_WRITERS: dict[Schedule, Callable[[ProgramWriter], None]] = {
+    Schedule.DDP: _write_ddp,
+    Schedule.FSDP2: _write_fsdp2,
+    Schedule.MEGATRON: _write_megatron,
+    Schedule.MOE: _write_moe,
+}
