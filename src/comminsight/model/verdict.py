@@ -6,11 +6,12 @@ into English or Chinese through one catalogue.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
 
-MessageParam = int | float | str | list[int] | list[str]
+MessageParam = int | float | str | Sequence[int | str]  # one array type: msgspec decodes it
 
 
 class Message(msgspec.Struct, frozen=True):

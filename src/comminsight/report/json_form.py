@@ -1,0 +1,117 @@
+"""Results as JSON documents with a ``schema_version``, and the JSON schema of the report.
+
+Two numbers do not fit the 53 bits that JSON readers keep exact and are therefore strings: instants
+since the epoch (keys ending in ``_real_ns``, decimal) and ``comm_hash`` (16 hexadecimal digits).
+Everything else is as in the model: durations are integers of nanoseconds, ratios 0-1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from comminsight.model.report import REPORT_SCHEMA_VERSION, RunReport, StepRow
+from comminsight.model.verdict import Coverage
+from comminsight.model.views import VIEW_SCHEMA_VERSION, StepOps, TemplateScore
+
+SCHEMA_ID = "urn:comminsight:schema:run-report"
+EPOCH_SUFFIX = "_real_ns"
+HASH_KEY = "comm_hash"
+
+_STRING_SCHEMAS: dict[str, dict[str, str]] = {
+    EPOCH_SUFFIX: {
+        "type": "string",
+        "pattern": "^-?[0-9]+$",
+        "description": "nanoseconds since the Unix epoch, decimal",
+    },
+    HASH_KEY: {
+        "type": "string",
+        "pattern": "^[0-9a-f]{16}$",
+        "description": "hash that names the communicator, hexadecimal",
+    },
+}
+
+
+def report_json(report: RunReport) -> bytes:
+    """The report as one UTF-8 JSON document that ends with a newline."""
+    return _document(report)
+
+
+def steps_json(run_id: str, steps: Sequence[StepRow], coverage: Coverage) -> bytes:
+    """The steps of a run with their coverage."""
+    return _document(
+        {
+            "schema_version": REPORT_SCHEMA_VERSION,
+            "run_id": run_id,
+            "steps": list(steps),
+            "coverage": coverage,
+        }
+    )
+
+
+def ops_json(view: StepOps) -> bytes:
+    """The ops of one rank in one step."""
+    return _document(view)
+
+
+def template_scores_json(scores: Sequence[TemplateScore]) -> bytes:
+    """How the step templates fared."""
+    return _document({"schema_version": VIEW_SCHEMA_VERSION, "templates": list(scores)})
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema (draft 2020-12) of ``report_json``."""
+    (root,), definitions = msgspec.json.schema_components(
+        [RunReport], ref_template="#/$defs/{name}"
+    )
+    for definition in definitions.values():
+        for key, described in definition.get("properties", {}).items():
+            replacement = _STRING_SCHEMAS.get(EPOCH_SUFFIX if key.endswith(EPOCH_SUFFIX) else key)
+            if replacement:
+                described.clear()
+                described.update(replacement)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": SCHEMA_ID,
+        "title": "CommInsight run report",
+        "version": REPORT_SCHEMA_VERSION,
+        **root,
+        "$defs": definitions,
+    }
+
+
+def schema_text() -> str:
+    """The schema as the published file holds it."""
+    return (
+        msgspec.json.format(msgspec.json.encode(schema(), order="sorted"), indent=2).decode() + "\n"
+    )
+
+
+def _document(value: object) -> bytes:
+    plain = _exact(msgspec.to_builtins(value))
+    return msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n"
+
+
+def _exact(value: Any, key: str = "") -> Any:
+    """``value`` with the numbers of the two kinds above as strings."""
+    if isinstance(value, dict):
+        return {name: _exact(inner, name) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_exact(inner, key) for inner in value]
+    return _AS_STRING.get(_kind(key), _same)(value) if isinstance(value, int) else value
+
+
+def _kind(key: str) -> str:
+    return EPOCH_SUFFIX if key.endswith(EPOCH_SUFFIX) else key
+
+
+def _same(value: int) -> object:
+    return value
+
+
+_AS_STRING: dict[str, Callable[[int], object]] = {
+    EPOCH_SUFFIX: str,
+    HASH_KEY: lambda value: f"{value:016x}",
+}

@@ -1,0 +1,147 @@
+"""Text of the smaller answers: all steps of a run, the ops of one step, how the templates fared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from comminsight.model.report import StepRow
+from comminsight.model.verdict import Coverage
+from comminsight.model.views import UNFINISHED_NS, OpRow, StepOps, TemplateScore
+from comminsight.report import numbers
+from comminsight.report.catalogue import Catalogue
+from comminsight.report.page import Column, Page
+from comminsight.report.tables import STEP_COLUMNS, step_cells
+from comminsight.report.text import coverage_lines
+
+OP_COLUMNS = (
+    Column("op", 14),
+    Column("comm", 20),
+    Column("match_seq"),
+    Column("size"),
+    Column("start_ms"),
+    Column("duration_ms"),
+    Column("wait_ms"),
+    Column("waited_for"),
+    Column("state", 10),
+)
+WIDE_OP_COLUMNS = (*OP_COLUMNS, Column("op_seq"))
+WIDE_CHARS = 100
+TEMPLATE_COLUMNS = (
+    Column("template", 16),
+    Column("chosen", 8),
+    Column("version"),
+    Column("priority"),
+    Column("n_open"),
+    Column("n_anchor"),
+    Column("n_close"),
+    Column("n_steps"),
+    Column("covered"),
+)
+
+
+def render_steps(
+    steps: Sequence[StepRow],
+    coverage: Coverage,
+    *,
+    run: str = "",
+    lang: str = "en",
+    width: int = 80,
+    color: bool = False,
+) -> str:
+    """Every step over all ranks, then what was seen."""
+    page = Page(lang=lang, width=width, color=color)
+    page.sentence(page.words.text("heading.step_list", run=run), style="bold cyan")
+    if steps:
+        page.table(STEP_COLUMNS, (step_cells(row, page.words) for row in steps))
+    else:
+        page.bullets([page.words.text("note.no_steps")])
+    page.heading("coverage")
+    page.bullets(coverage_lines(coverage, page.words))
+    return page.text()
+
+
+def render_ops(view: StepOps, *, lang: str = "en", width: int = 80, color: bool = False) -> str:
+    """The ops of one rank in one step in the order of their start."""
+    page = Page(lang=lang, width=width, color=color)
+    words = page.words
+    page.sentence(
+        words.text(
+            "heading.ops", rank=view.global_rank, step=view.step, n=len(view.ops),
+            span_ns=view.span_ns,
+        ),
+        style="bold cyan",
+    )  # fmt: skip
+    page.fields(
+        [
+            ("run", view.run_id),
+            ("node", view.host),
+            ("template", view.template),
+            ("started", numbers.instant(view.start_real_ns) if view.start_real_ns else ""),
+        ]
+    )
+    if not view.ops:
+        page.bullets([words.text("note.no_ops")])
+        return page.text()
+    is_wide = width >= WIDE_CHARS
+    columns = WIDE_OP_COLUMNS if is_wide else OP_COLUMNS
+    page.sentence("")
+    page.table(
+        columns,
+        [_op_cells(row, words)[: len(columns)] for row in view.ops],
+        marked=[number for number, row in enumerate(view.ops) if row.state != "done"],
+    )
+    page.sentence("  " + words.text("note.offsets"), style="dim")
+    return page.text()
+
+
+def _op_cells(row: OpRow, words: Catalogue) -> tuple[str, ...]:
+    has_ended = row.duration_ns != UNFINISHED_NS
+    return (
+        row.op if row.peer < 0 else f"{row.op} {row.peer}",
+        row.comm_label,
+        str(row.match_seq),
+        numbers.size(row.size_bytes),
+        numbers.milliseconds(row.start_offset_ns),
+        numbers.milliseconds(row.duration_ns) if has_ended else "-",
+        numbers.milliseconds(row.waited_ns) if row.waited_ns else "-",
+        str(row.waited_for) if row.waited_for >= 0 else "-",
+        words.word("state", row.state),
+        str(row.op_seq),
+    )
+
+
+def render_template_scores(
+    scores: Sequence[TemplateScore], *, lang: str = "en", width: int = 80, color: bool = False
+) -> str:
+    """Which step templates were tried, what matched, and why the others were not taken."""
+    page = Page(lang=lang, width=width, color=color)
+    words = page.words
+    page.sentence(words.text("heading.templates"), style="bold cyan")
+    if not scores:
+        page.bullets([words.text("note.no_templates")])
+        return page.text()
+    page.table(TEMPLATE_COLUMNS, [_score_cells(score, words) for score in scores])
+    refused = [score for score in scores if score.reason]
+    if refused:
+        page.sentence("")
+        page.bullets(f"{score.template}: {_refusal(score, words)}" for score in refused)
+    return page.text()
+
+
+def _score_cells(score: TemplateScore, words: Catalogue) -> tuple[str, ...]:
+    return (
+        score.template,
+        words.word("word", "chosen") if score.is_chosen else "",
+        str(score.version),
+        str(score.priority),
+        numbers.count(score.n_open),
+        numbers.count(score.n_anchor),
+        numbers.count(score.n_close),
+        numbers.count(score.n_steps),
+        numbers.percent(score.covered_ops_ratio),
+    )
+
+
+def _refusal(score: TemplateScore, words: Catalogue) -> str:
+    reason = words.text(score.reason)
+    return f"{reason} ({', '.join(score.missing_symbols)})" if score.missing_symbols else reason

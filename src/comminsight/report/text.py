@@ -1,0 +1,146 @@
+"""A run report as text: the verdict in one sentence first, what it has seen and missed last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from comminsight.model.report import RunFacts, RunReport
+from comminsight.model.tally import TALLY_NAMES, Severity
+from comminsight.model.verdict import Coverage, Verdict
+from comminsight.report import numbers
+from comminsight.report.catalogue import Catalogue
+from comminsight.report.page import Page
+from comminsight.report.tables import write_ranks, write_steps
+from comminsight.report.verdict_text import (
+    HANG_CAUSES,
+    SLOW_CAUSES,
+    headline,
+    no_verdict_headline,
+    write_verdict,
+)
+
+MAX_BLOCKS = 3
+MAX_COMMAND_CHARS = 200
+MAX_NODES = 4
+
+
+def render_report(
+    report: RunReport, *, lang: str = "en", width: int = 80, color: bool = False
+) -> str:
+    """The whole report; plain text unless ``color``. Raises UsageError for an unknown language."""
+    page = Page(lang=lang, width=width, color=color)
+    _write_headline(page, report)
+    page.heading("run")
+    page.fields(_fact_rows(report.facts, page.words))
+    write_steps(page, report)
+    for verdict in report.verdicts[:MAX_BLOCKS]:
+        if has_block(verdict):
+            write_verdict(page, verdict, report)
+    write_ranks(page, report)
+    _write_coverage(page, report)
+    _write_closing(page, report)
+    return page.text()
+
+
+def has_block(verdict: Verdict) -> bool:
+    """Whether there is more to say than the sentence."""
+    return (
+        verdict.cause in HANG_CAUSES | SLOW_CAUSES
+        or bool(verdict.culprits)
+        or bool(verdict.evidence)
+    )
+
+
+def _write_headline(page: Page, report: RunReport) -> None:
+    words = page.words
+    if not report.verdicts:
+        page.sentence(no_verdict_headline(words), style="bold")
+        return
+    first, *others = report.verdicts
+    page.sentence(headline(first, report, words), style="bold")
+    page.sentence(
+        words.text(
+            "verdict.line",
+            cause=first.cause.value,
+            meaning=words.word("meaning", first.cause.value),
+            confidence=words.word("confidence", first.confidence.value),
+        )
+    )
+    if others:
+        page.heading("others")
+        page.bullets(headline(verdict, report, words) for verdict in others)
+
+
+def _fact_rows(facts: RunFacts, words: Catalogue) -> Iterator[tuple[str, str]]:
+    yield "run", facts.run_id
+    yield "directory", facts.path
+    yield "command", _cut(" ".join(facts.command), MAX_COMMAND_CHARS)
+    yield "ranks", words.text("facts.ranks", seen=facts.ranks_seen, expected=facts.world_size)
+    yield "nodes", _nodes(facts.hosts, words)
+    yield "started", numbers.instant(facts.started_real_ns) if facts.started_real_ns else ""
+    yield "ended", _end(facts, words)
+
+
+def _nodes(hosts: tuple[str, ...], words: Catalogue) -> str:
+    if not hosts:
+        return ""
+    names = ", ".join(hosts[:MAX_NODES]) + (", ..." if len(hosts) > MAX_NODES else "")
+    return words.text("facts.nodes", n=len(hosts), names=names)
+
+
+def _end(facts: RunFacts, words: Catalogue) -> str:
+    text = words.word("end", facts.end)
+    if facts.exit_code is not None:
+        text = words.text("facts.exit_code", end=text, code=facts.exit_code)
+    if facts.started_real_ns and facts.ended_real_ns > facts.started_real_ns:
+        lasted_ns = facts.ended_real_ns - facts.started_real_ns
+        text = words.text("facts.lasted", end=text, lasted_ns=lasted_ns)
+    if facts.killed_ranks:
+        text = words.text("facts.killed", end=text, ranks=list(facts.killed_ranks))
+    return text
+
+
+def _cut(text: str, max_chars: int) -> str:
+    return text if len(text) <= max_chars else f"{text[: max_chars - 3]}..."
+
+
+def coverage_lines(coverage: Coverage, words: Catalogue) -> Iterator[str]:
+    """What a verdict has seen, one sentence each; losses by reason."""
+    seen, expected = coverage.ranks_seen, coverage.ranks_expected
+    yield words.text("coverage.ranks", seen=seen, expected=expected)
+    if coverage.ranks_missing:
+        yield words.text("coverage.ranks_missing", ranks=list(coverage.ranks_missing))
+    yield words.text("coverage.records", read=coverage.records_read, lost=coverage.records_lost)
+    yield from _loss_lines(coverage.tally, words)
+    yield words.text("coverage.steps", used=coverage.steps_used, excluded=coverage.steps_excluded)
+    yield words.text("coverage.clock", error_ns=coverage.clock_error_ns)
+    if coverage.unseen_step_ratio:
+        yield words.text("coverage.unseen", ratio=coverage.unseen_step_ratio)
+
+
+def _loss_lines(tally: dict[str, int], words: Catalogue) -> Iterator[str]:
+    for name, n in sorted(tally.items()):
+        declared = TALLY_NAMES.get(name)
+        if n and (declared is None or declared.severity is not Severity.INFO):
+            yield words.text("coverage.loss", n=n, what=words.word("tally", name))
+
+
+def _write_coverage(page: Page, report: RunReport) -> None:
+    coverage = report.verdicts[0].coverage if report.verdicts else report.coverage
+    page.heading("coverage")
+    page.bullets(coverage_lines(coverage, page.words))
+
+
+def _write_closing(page: Page, report: RunReport) -> None:
+    """What is missing, what to do next, and notes: each sentence once, in the verdicts' order."""
+    verdicts = report.verdicts
+    sections = {
+        "missing": [message for verdict in verdicts for message in verdict.missing],
+        "next": [message for verdict in verdicts for message in verdict.next_actions],
+        "notes": list(report.notes),
+    }
+    for name, messages in sections.items():
+        texts = dict.fromkeys(page.words.message(message) for message in messages)
+        if texts:
+            page.heading(name)
+            page.bullets(texts)

@@ -1,0 +1,176 @@
+"""A verdict in words: its sentence, its block of facts, its chain, its evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from comminsight.model.report import RunReport
+from comminsight.model.verdict import Cause, ChainLevel, ChainLink, Evidence, OpRef, Verdict
+from comminsight.report import numbers
+from comminsight.report.catalogue import Catalogue
+from comminsight.report.page import Page
+
+HANG_CAUSES = frozenset(
+    {
+        Cause.RANK_DEAD,
+        Cause.RANK_NOT_ENTERED,
+        Cause.CONTROL_FLOW_SKIP,
+        Cause.OP_TYPE_MISMATCH,
+        Cause.SHAPE_MISMATCH,
+        Cause.DTYPE_MISMATCH,
+        Cause.ROOT_MISMATCH,
+        Cause.P2P_UNMATCHED,
+        Cause.CROSS_GROUP_CYCLE,
+        Cause.ALL_PRESENT_STUCK,
+    }
+)
+SLOW_CAUSES = frozenset({Cause.COMPUTE_STRAGGLER, Cause.LOAD_IMBALANCE, Cause.SLOW_LINK})
+MAX_NODES = 3
+MAX_EVIDENCE = 8
+MAX_STACKS = 3
+
+COST_NS = "step_cost_ns"
+COST_RATIO = "step_cost_ratio"
+WAIT_NS = "longest_wait_ns"
+
+
+def headline(verdict: Verdict, report: RunReport, words: Catalogue) -> str:
+    """The verdict in one sentence."""
+    head = words.text(
+        f"headline.{verdict.cause}",
+        ranks=list(verdict.culprits),
+        where=_where(verdict, report, words),
+        op=op_phrase(verdict.first_bad_op, words),
+        n_steps=verdict.coverage.steps_used,
+        n_ranks=verdict.coverage.ranks_seen,
+    )
+    return _sentence([head, *_clauses(verdict, words)], words)
+
+
+def no_verdict_headline(words: Catalogue) -> str:
+    """The sentence for a report that no rule spoke in."""
+    return _sentence([words.text("headline.NONE")], words)
+
+
+def _sentence(clauses: Iterable[str], words: Catalogue) -> str:
+    joined = words.text("clause.join").join(clauses)
+    return words.text("clause.end", sentence=joined[:1].upper() + joined[1:])
+
+
+def _clauses(verdict: Verdict, words: Catalogue) -> Iterator[str]:
+    if verdict.cause in SLOW_CAUSES:
+        if verdict.first_step >= 0:
+            yield words.text("clause.since", step=verdict.first_step)
+        if COST_NS in verdict.measures:
+            cost_ns, ratio = verdict.measures[COST_NS], verdict.measures.get(COST_RATIO)
+            code = "clause.cost" if ratio is None else "clause.cost_ratio"
+            yield words.text(code, cost_ns=cost_ns, ratio=ratio)
+    if verdict.cause in HANG_CAUSES and verdict.victims:
+        wait_ns = verdict.measures.get(WAIT_NS)
+        code = "clause.waiting" if wait_ns is None else "clause.waiting_for"
+        yield words.text(code, victims=list(verdict.victims), wait_ns=wait_ns)
+
+
+def op_phrase(op: OpRef | None, words: Catalogue) -> str:
+    """An op instance as a noun phrase."""
+    if op is None:
+        return words.text("op.none")
+    code = "op.collective" if op.peer < 0 else "op.p2p"
+    return words.text(code, op=op.op, n=op.match_seq, comm=op.comm_label, peer=op.peer)
+
+
+def nodes_of(ranks: Iterable[int], report: RunReport) -> list[str]:
+    """The nodes of ``ranks`` as far as the rank rows know them, each once."""
+    hosts = {row.global_rank: row.host for row in report.ranks}
+    return list(dict.fromkeys(host for rank in ranks if (host := hosts.get(rank))))
+
+
+def _where(verdict: Verdict, report: RunReport, words: Catalogue) -> str:
+    nodes = nodes_of(verdict.culprits, report) or _chain_nodes(verdict.chain)
+    return words.text("who.where", nodes=nodes) if 0 < len(nodes) <= MAX_NODES else ""
+
+
+def _chain_nodes(chain: Iterable[ChainLink]) -> list[str]:
+    return [
+        link.value for link in chain if link.level is ChainLevel.NODE and link.value != "unknown"
+    ]
+
+
+def write_verdict(page: Page, verdict: Verdict, report: RunReport) -> None:
+    """The block of one verdict: facts and measures, chain, evidence with stacks."""
+    page.heading("hang" if verdict.cause in HANG_CAUSES else "culprit", cause=verdict.cause.value)
+    page.fields([*_identity_rows(verdict, report, page.words), *measure_rows(verdict)])
+    if verdict.chain:
+        page.heading("chain")
+        page.fields((link.level.value, _chain_value(link, page.words)) for link in verdict.chain)
+    write_evidence(page, verdict.evidence)
+
+
+def _identity_rows(
+    verdict: Verdict, report: RunReport, words: Catalogue
+) -> Iterator[tuple[str, str]]:
+    is_hang = verdict.cause in HANG_CAUSES
+    places = {row.global_rank: row.coords for row in report.ranks}
+    coords = [place for rank in verdict.culprits if (place := places.get(rank))]
+    yield "absent" if is_hang else "culprits", numbers.rank_list(verdict.culprits)
+    yield "node", ", ".join(nodes_of(verdict.culprits, report)[:MAX_NODES])
+    yield "place", ", ".join(coords[:MAX_NODES])
+    yield "steps", _step_range(verdict, words)
+    if (op := verdict.first_bad_op) is not None:
+        yield "operation", f"{op.op} #{op.match_seq}"
+        yield "communicator", op.comm_label
+        yield "size", " ".join([numbers.size(op.size_bytes), op.dtype]) if op.size_bytes else ""
+    yield "waiting" if is_hang else "victims", numbers.rank_list(verdict.victims)
+
+
+def _step_range(verdict: Verdict, words: Catalogue) -> str:
+    first, last = verdict.first_step, verdict.last_step
+    if first < 0:
+        return ""
+    return words.text("steps.range", first=first, last=last) if last > first else str(first)
+
+
+def measure_rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    """(label code, quantity) of each measure; a ratio beside its quantity stays its own row."""
+    for key, value in verdict.measures.items():
+        yield key, numbers.quantity(key, value)
+
+
+def _chain_value(link: ChainLink, words: Catalogue) -> str:
+    value = words.word("word", link.value)
+    return f"{value}  ({link.evidence})" if link.evidence else value
+
+
+def write_evidence(page: Page, evidence: Iterable[Evidence]) -> None:
+    """What supports a verdict, then the stacks and log lines word for word."""
+    entries = list(evidence)
+    if not entries:
+        return
+    page.heading("evidence")
+    shown = [_evidence_line(entry, page.words) for entry in entries[:MAX_EVIDENCE]]
+    if len(entries) > MAX_EVIDENCE:
+        shown.append(page.words.text("note.more_evidence", n=len(entries) - MAX_EVIDENCE))
+    page.bullets(shown)
+    stacks = [entry for entry in entries if entry.text]
+    for entry in stacks[:MAX_STACKS]:
+        page.sentence("    " + page.words.text("note.verbatim", rank=entry.global_rank))
+        page.verbatim(entry.text)
+    if len(stacks) > MAX_STACKS:
+        page.bullets([page.words.text("note.more_stacks", n=len(stacks) - MAX_STACKS)])
+
+
+def _evidence_line(entry: Evidence, words: Catalogue) -> str:
+    places = [
+        words.text(f"place.{name}", value=value)
+        for name, value, is_known in (
+            ("rank", entry.global_rank, entry.global_rank >= 0),
+            ("step", entry.step, entry.step >= 0),
+            ("comm", entry.comm_id, entry.comm_id >= 0),
+            ("match_seq", entry.match_seq, entry.match_seq > 0),
+            ("op_seq", entry.op_seq, entry.op_seq > 0),
+            ("seq", entry.seq, entry.seq > 0),
+        )
+        if is_known
+    ]
+    line = words.message(entry.message)
+    return f"{line}  [{', '.join(places)}]" if places else line
