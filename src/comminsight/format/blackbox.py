@@ -1,0 +1,221 @@
+"""The black box of one process, parsed from bytes.
+
+A box may be written while it is read. Given two reads of the same file, only what is equal in both
+is believed: a record of the ring, a slot, a row, a counter. Given one read, the sequence words
+alone decide; that is for boxes nobody writes any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from comminsight.errors import FormatError
+from comminsight.format.identity import MAX_JSON_BYTES, parse_header_json
+from comminsight.format.layout import (
+    BOX_CLOSED,
+    BOX_CREATING,
+    BOX_HEADER_BYTES,
+    BOX_HEADER_DTYPE,
+    BOX_MAGIC,
+    FORMAT_MAJOR,
+    LOSS_REASONS,
+    SLOT_BYTES,
+    SLOT_DTYPE,
+    SLOT_IN_FLIGHT,
+    SLOT_OVERDUE,
+)
+from comminsight.format.schema import convert_records, upgrade_comms, upgrade_records
+from comminsight.model.event import COMM_DTYPE, OP_RECORD_BYTES
+from comminsight.model.ops import OpState
+from comminsight.model.tally import Tally
+from comminsight.model.topology import SessionIdentity
+
+_STATE_BITS = 0xFF
+_LOW_BITS = 0xFFFFFFFF
+_INT64_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class BoxData:
+    """What a black box holds.
+
+    ``ring`` are its completed records in ``seq`` order (OP_DTYPE); ``torn_seqs`` the numbers that
+    should stand in the ring and do not read; records up to ``overwritten_seq`` have left it.
+    ``in_flight`` are slots (SLOT_DTYPE) whose op has no end, oldest start first; their records
+    have ``seq`` 0 and the state OPEN or OVERDUE. ``losses`` is ``(n_rows, LOSS_REASONS)``,
+    row = comm_index.
+    """
+
+    identity: SessionIdentity
+    settings: dict[str, int]
+    comms: np.ndarray
+    losses: np.ndarray
+    in_flight: np.ndarray
+    ring: np.ndarray
+    torn_seqs: np.ndarray
+    overwritten_seq: int
+    drained_seq: int
+    is_closed: bool
+    heartbeat_mono_ns: int
+    clock_pair: tuple[int, int]
+    tally: Tally
+
+
+@dataclass(frozen=True, slots=True)
+class _Area:
+    """A table of the box: ``n_rows`` rows of ``row_bytes`` bytes from ``offset``."""
+
+    offset: int
+    n_rows: int
+    row_bytes: int
+
+    def stable_rows(self, first: bytes, second: bytes) -> tuple[np.ndarray, np.ndarray]:
+        """The rows as bytes ``(n_rows, row_bytes)``, and which of them both reads agree on."""
+        end = self.offset + self.n_rows * self.row_bytes
+        shape = (self.n_rows, self.row_bytes)
+        rows = np.frombuffer(first[self.offset : end], np.uint8).reshape(shape)
+        if first is second:
+            return rows, np.ones(self.n_rows, bool)
+        again = np.frombuffer(second[self.offset : end], np.uint8).reshape(shape)
+        return rows, (rows == again).all(axis=1)
+
+
+def parse_box(first: bytes, second: bytes | None = None, *, path: str = "") -> BoxData:
+    """The box in ``first``, restricted to what ``second`` (a later read) confirms.
+
+    Raises FormatError for bytes that are no whole black box of this major version.
+    """
+    second = first if second is None else second
+    head = _header(first, path)
+    _check_areas(head, min(len(first), len(second)), path)
+    begin = int(head["json_offset"])
+    stated = parse_header_json(
+        first[begin : begin + int(head["json_bytes"])], path=path, offset_bytes=begin
+    )
+    tally = Tally()
+    ring, torn_seqs, overwritten_seq = _ring(head, first, second)
+    ring = ring.view(stated.record_dtype)
+    tally.add("ring_records_read", len(ring))
+    ring, n_bad = upgrade_records(ring)
+    tally.add("segment_records_bad", n_bad)
+    return BoxData(
+        identity=stated.identity,
+        settings=stated.settings,
+        comms=_comms(head, second, stated.comm_dtype),
+        losses=_losses(head, second),
+        in_flight=_in_flight(head, first, second, stated.record_dtype),
+        ring=ring,
+        torn_seqs=torn_seqs,
+        overwritten_seq=overwritten_seq,
+        drained_seq=int(head["drained_seq"]),
+        is_closed=int(head["state"]) == BOX_CLOSED,
+        heartbeat_mono_ns=int(head["heartbeat_mono_ns"]),
+        clock_pair=(int(head["pair_mono_ns"]), int(head["pair_real_ns"])),
+        tally=tally,
+    )
+
+
+def _header(data: bytes, path: str) -> Any:
+    if data[: len(BOX_MAGIC)] != BOX_MAGIC:
+        raise FormatError("this is no black box", path=path)
+    if len(data) < BOX_HEADER_BYTES:
+        raise FormatError("the black box is cut short", path=path, offset_bytes=len(data))
+    head = np.frombuffer(data[:BOX_HEADER_BYTES], BOX_HEADER_DTYPE)[0]
+    if head["major"] != FORMAT_MAJOR:
+        raise FormatError(
+            f"black box format {head['major']}.{head['minor']} is unknown here",
+            path=path,
+            offset_bytes=len(BOX_MAGIC),
+            next_step=f"read it with a version of comminsight for format {head['major']}",
+        )
+    if head["state"] == BOX_CREATING:
+        message = "the black box is still being created, or its process died doing so"
+        raise FormatError(message, path=path, offset_bytes=60)
+    return head
+
+
+def _areas(head: Any) -> dict[str, _Area]:
+    comm_capacity, loss_bytes = int(head["comm_capacity"]), int(head["loss_reasons"]) * _INT64_BYTES
+    return {
+        "json": _Area(int(head["json_offset"]), 1, int(head["json_bytes"])),
+        "comm": _Area(int(head["comm_offset"]), comm_capacity, int(head["comm_row_bytes"])),
+        "loss": _Area(int(head["loss_offset"]), comm_capacity, loss_bytes),
+        "slot": _Area(
+            int(head["slot_offset"]), int(head["slot_capacity"]), int(head["slot_bytes"])
+        ),
+        "ring": _Area(
+            int(head["ring_offset"]), int(head["ring_capacity"]), int(head["record_bytes"])
+        ),
+    }
+
+
+def _check_areas(head: Any, size_bytes: int, path: str) -> None:
+    """Every table lies inside the file, so that no later slice is short."""
+    for name, area in _areas(head).items():
+        end = area.offset + area.n_rows * area.row_bytes
+        if area.row_bytes == 0 or area.n_rows == 0 or end > size_bytes:
+            message = f"the {name} table ends at byte {end} of {size_bytes}"
+            raise FormatError(message, path=path, offset_bytes=area.offset)
+    sizes = (int(head["record_bytes"]), int(head["slot_bytes"]), int(head["loss_reasons"]))
+    is_known = sizes[0] == OP_RECORD_BYTES and sizes[1] >= SLOT_BYTES and sizes[2] >= LOSS_REASONS
+    if not is_known or head["json_bytes"] > MAX_JSON_BYTES:
+        raise FormatError(f"unknown table sizes {sizes}", path=path, offset_bytes=136)
+
+
+def _ring(head: Any, first: bytes, second: bytes) -> tuple[np.ndarray, np.ndarray, int]:
+    """Bytes of the sound records in ``seq`` order, numbers that do not read, newest number gone.
+
+    Record ``s`` (counted from 1) stands at ``(s - 1) % capacity``; its last word repeats the low
+    half of ``s``. The window ends at the head of the first read, since later numbers are newer
+    records and not damage, and begins above what was overwritten by the time of the second.
+    """
+    area = _areas(head)["ring"]
+    rows, is_stable = area.stable_rows(first, second)
+    words = rows.view("<u4")
+    seq = np.ascontiguousarray(words[:, :2]).view("<i8")[:, 0]
+    is_in_place = (seq - 1) % area.n_rows == np.arange(area.n_rows)
+    is_sound = is_stable & (seq > 0) & is_in_place & ((seq & _LOW_BITS) == words[:, -1])
+    later = np.frombuffer(second[:BOX_HEADER_BYTES], BOX_HEADER_DTYPE)[0]
+    overwritten_seq = max(0, int(later["ring_head"]) - area.n_rows)
+    is_sound &= seq > overwritten_seq
+    newest = int(head["ring_head"])
+    window = np.arange(max(overwritten_seq, newest - area.n_rows) + 1, newest + 1)
+    torn_seqs = np.setdiff1d(window, seq[is_sound], assume_unique=True)
+    kept = np.flatnonzero(is_sound)
+    return rows[kept[np.argsort(seq[kept])]].reshape(-1), torn_seqs, overwritten_seq
+
+
+def _in_flight(head: Any, first: bytes, second: bytes, record_dtype: np.dtype[Any]) -> np.ndarray:
+    """Slots whose op had not ended, oldest start first; their records in the current layout."""
+    rows, is_stable = _areas(head)["slot"].stable_rows(first, second)
+    slots = np.ascontiguousarray(rows[:, :SLOT_BYTES]).view(SLOT_DTYPE)[:, 0]
+    state = slots["state_word"] & _STATE_BITS
+    is_open = (state == SLOT_IN_FLIGHT) | (state == SLOT_OVERDUE)
+    kept = np.flatnonzero(is_stable & is_open)
+    records = np.ascontiguousarray(rows[kept, :OP_RECORD_BYTES]).reshape(-1).view(record_dtype)
+    slots = slots[kept]
+    slots["record"] = convert_records(records)
+    is_overdue = state[kept] == SLOT_OVERDUE
+    slots["record"]["state"] = np.where(is_overdue, OpState.OVERDUE, OpState.OPEN)
+    return slots[np.argsort(slots["record"]["start_ns"], kind="stable")]
+
+
+def _comms(head: Any, data: bytes, comm_dtype: np.dtype[Any]) -> np.ndarray:
+    """The published rows; a row does not change after publication but for two single words."""
+    area = _areas(head)["comm"]
+    n_bytes = min(int(head["comm_count"]), area.n_rows) * area.row_bytes
+    if comm_dtype.itemsize != area.row_bytes:
+        return np.zeros(0, COMM_DTYPE)
+    return upgrade_comms(np.frombuffer(data[area.offset : area.offset + n_bytes], comm_dtype))
+
+
+def _losses(head: Any, data: bytes) -> np.ndarray:
+    """Loss counters of row 0 and of every published communicator that has a row of its own."""
+    area = _areas(head)["loss"]
+    n_rows = min(int(head["comm_count"]) + 1, area.n_rows)
+    table = np.frombuffer(data[area.offset : area.offset + n_rows * area.row_bytes], "<i8")
+    counts: np.ndarray = table.reshape(n_rows, -1)[:, :LOSS_REASONS]
+    return counts.clip(min=0)
