@@ -115,11 +115,10 @@ def count(value: object) -> str:
 
 def instant(epoch_ns: object) -> str:
     """UTC to the second."""
-    number = finite(epoch_ns)
-    if not number:
+    if not isinstance(epoch_ns, int) or not epoch_ns:
         return UNREADABLE
     try:
-        moment = _EPOCH + timedelta(seconds=number // NS_PER_S)
+        moment = _EPOCH + timedelta(seconds=epoch_ns // NS_PER_S)
     except OverflowError:
         return UNREADABLE
     return moment.strftime("%Y-%m-%d %H:%M:%S UTC")

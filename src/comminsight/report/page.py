@@ -12,14 +12,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from comminsight.report.catalogue import Catalogue, catalogue
+from comminsight.report.flow import flow
 
 MIN_WIDTH = 40
+INDENT = 2
+GAP = 2
+MIN_NAME_CHARS = 4
 MAX_VERBATIM_LINES = 60
 
 _CONTROL = re.compile(
@@ -75,7 +80,7 @@ class Page:
 
     def sentence(self, text: str, *, style: str = "") -> None:
         """One paragraph from the left edge."""
-        self._put(Text(printable(text), style=style))
+        self._put(Text(flow(printable(text), self._console.width), style=style))
 
     def heading(self, code: str, **params: object) -> None:
         """A blank line and the title of a section."""
@@ -100,7 +105,7 @@ class Page:
         grid.add_column(no_wrap=True)
         grid.add_column(overflow="fold")
         for text in texts:
-            grid.add_row("-", Text(printable(text)))
+            grid.add_row("-", Text(flow(printable(text), self._console.width - 2 * INDENT)))
         if grid.row_count:
             self._put(_indented(grid))
 
@@ -111,24 +116,31 @@ class Page:
         *,
         marked: Iterable[int] = (),
     ) -> None:
-        """A table without rules: numbers to the right, long names cut with an ellipsis.
+        """A table without rules: numbers to the right and whole, names cut with an ellipsis.
 
         ``marked`` are row numbers to stress by colour; a mark in the text is the caller's.
         """
-        drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        for column in columns:
+        drawn = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+        headers = [self.words.word("column", column.code) for column in columns]
+        cells = [[printable(cell).replace("\n", " ") for cell in row] for row in rows]
+        widths = _widths(columns, [headers, *cells], self._console.width - INDENT)
+        for column, header, width in zip(columns, headers, widths, strict=True):
             drawn.add_column(
-                Text(self.words.word("column", column.code)),
+                Text(header),
                 justify="left" if column.max_chars else "right",
-                max_width=column.max_chars or None,
+                width=width,
                 overflow="ellipsis",
                 no_wrap=True,
             )
         stressed = frozenset(marked)
-        for number, row in enumerate(rows):
-            cells = [Text(printable(cell)) for cell in row]
-            drawn.add_row(*cells, style="bold red" if number in stressed else "")
+        for number, row in enumerate(cells):
+            drawn.add_row(*map(Text, row), style="bold red" if number in stressed else "")
         self._put(_indented(drawn))
+
+    def note(self, text: str) -> None:
+        """An indented paragraph that explains what stands above it."""
+        shown = Text(flow(printable(text), self._console.width - INDENT), style="dim")
+        self._put(Padding(shown, (0, 0, 0, INDENT)))
 
     def verbatim(self, text: str) -> None:
         """Foreign text as it is, indented and never wrapped; the end of a very long one is cut."""
@@ -144,4 +156,19 @@ class Page:
 
 
 def _indented(table: Table) -> Padding:
-    return Padding(table, (0, 0, 0, 2), expand=False)
+    return Padding(table, (0, 0, 0, INDENT), expand=False)
+
+
+def _widths(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], budget_chars: int
+) -> list[int]:
+    """Width of each column: numbers as wide as they are, names share what is left of the line."""
+    widths = [max(map(cell_len, cells)) for cells in zip(*rows, strict=True)]
+    names = [number for number, column in enumerate(columns) if column.max_chars]
+    for number in names:
+        widths[number] = min(widths[number], columns[number].max_chars)
+    excess = sum(widths) + GAP * (len(widths) - 1) - budget_chars
+    while excess > 0 and (wide := [n for n in names if widths[n] > MIN_NAME_CHARS]):
+        widths[max(wide, key=lambda n: widths[n])] -= 1
+        excess -= 1
+    return widths

@@ -90,7 +90,7 @@ def render_ops(view: StepOps, *, lang: str = "en", width: int = 80, color: bool 
         [_op_cells(row, words)[: len(columns)] for row in view.ops],
         marked=[number for number, row in enumerate(view.ops) if row.state != "done"],
     )
-    page.sentence("  " + words.text("note.offsets"), style="dim")
+    page.note(words.text("note.offsets"))
     return page.text()
 
 

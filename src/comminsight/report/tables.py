@@ -112,9 +112,8 @@ def write_ranks(page: Page, report: RunReport) -> None:
         marked=[number for number, row in enumerate(shown) if row.global_rank in culprits],
     )
     if rest:
-        page.sentence(
-            "  "
-            + page.words.text(
+        page.note(
+            page.words.text(
                 "note.other_ranks",
                 n=len(rest),
                 origin_ns=max(row.origin_delay_ns for row in rest),
