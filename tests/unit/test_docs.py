@@ -1,0 +1,158 @@
+"""The documentation names only what exists, and everything that exists is documented."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from comminsight.cli.verbs import VERBS
+from comminsight.errors import ExitCode
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+MILESTONES = r"(A|B|C|D|E|F|G|H\+I|J)"
+STATES = re.compile(
+    rf"done|part \({MILESTONES}\): .+|differs: .+|not yet \({MILESTONES}\).*|no: .+"
+)
+CODE = re.compile(r"`([^`]+)`")
+README_LINES = 150
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of docs/articles.md."""
+
+    name: str
+    ours: str
+    tests: str
+    state: str
+
+    @property
+    def is_built(self) -> bool:
+        return self.state.startswith(("done", "part", "differs"))
+
+
+def table_rows(text: str) -> Iterator[list[str]]:
+    """Cells of every table line; a pipe inside a cell is written ``\\|``."""
+    for line in text.splitlines():
+        if line.startswith("| "):
+            yield [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+def article_rows() -> list[Row]:
+    cells = table_rows((DOCS / "articles.md").read_text())
+    return [Row(row[0], *row[2:]) for row in cells if re.fullmatch(r"[CHP]\d\.\d+", row[0])]
+
+
+ROWS = article_rows()
+BUILT = [row for row in ROWS if row.is_built]
+
+
+def exists(name: str) -> bool:
+    """Whether a verb, module, file or variable that a row names is there; other words count."""
+    if name.startswith("comminsight "):
+        return name.split()[1] in VERBS
+    if re.fullmatch(r"comminsight(_inject)?(\.\w+)*", name):
+        path = ROOT / "src" / name.replace(".", "/")
+        return path.is_dir() or path.with_suffix(".py").is_file()
+    if name.startswith("COMMINSIGHT_"):
+        return name in documented_variables()
+    if "/" in name or name.endswith((".txt", ".md")) or name == "LICENSE":
+        return (ROOT / name).exists()
+    return True
+
+
+def place_of_test(name: str) -> Path:
+    return ROOT / name if name.startswith("native/") else ROOT / "tests" / name
+
+
+def documented_variables() -> set[str]:
+    return set(re.findall(r"`(COMMINSIGHT_\w+)`", (DOCS / "environment.md").read_text()))
+
+
+def source_variables() -> set[str]:
+    files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "src").rglob("*.pth")]
+    files += [path for path in (ROOT / "native").rglob("*") if path.suffix in {".cc", ".h"}]
+    text = "\n".join(path.read_text() for path in files)
+    macros = set(re.findall(r"#\s*(?:define|ifndef|ifdef)\s+(COMMINSIGHT_\w+)", text))
+    return set(re.findall(r"\bCOMMINSIGHT_[A-Z0-9]\w*", text)) - macros
+
+
+def test_the_articles_are_covered_row_by_row() -> None:
+    names = [row.name for row in ROWS]
+    assert len(set(names)) == len(names)
+    assert {name[0] for name in names} == set("CHP")
+    assert len(names) > 300
+
+
+def test_every_row_has_a_known_state_and_only_built_rows_name_tests() -> None:
+    faults = {
+        row.name: row.state
+        for row in ROWS
+        if not STATES.fullmatch(row.state) or (not row.is_built and row.tests != "–")
+    }
+    assert faults == {}
+
+
+def test_what_built_rows_name_exists() -> None:
+    faults = {row.name: [n for n in CODE.findall(row.ours) if not exists(n)] for row in BUILT}
+    assert {name: missing for name, missing in faults.items() if missing} == {}
+
+
+def test_built_rows_name_tests_that_exist() -> None:
+    """A row that is built only in part may wait for its test."""
+    faults = {
+        row.name: row.tests
+        for row in BUILT
+        if not (CODE.findall(row.tests) or row.state.startswith("part"))
+        or not all(place_of_test(name).exists() for name in CODE.findall(row.tests))
+    }
+    assert faults == {}
+
+
+def test_the_verb_table_is_the_programs() -> None:
+    rows = [row for row in table_rows((DOCS / "verbs.md").read_text()) if len(row) == 3]
+    documented = {row[0].strip("`"): row[1] for row in rows if row[0].startswith("`")}
+    assert documented == {name: verb.help for name, verb in VERBS.items()}
+
+
+def test_every_exit_code_is_documented() -> None:
+    rows = [row for row in table_rows((DOCS / "verbs.md").read_text()) if len(row) == 4]
+    documented = {row[0]: row[1].strip("`") for row in rows if row[0].isdigit()}
+    assert documented == {str(int(code)): code.name for code in ExitCode}
+
+
+def test_every_variable_of_the_source_is_documented() -> None:
+    assert source_variables() - documented_variables() == set()
+
+
+def test_every_documented_variable_is_read_somewhere() -> None:
+    tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    unread = {name for name in documented_variables() if f'"{name}"' not in tests}
+    assert unread - source_variables() == set()
+
+
+def test_the_readmes_are_short_and_have_a_place_for_the_demo() -> None:
+    for name in ("README.md", "README.zh.md"):
+        text = (ROOT / name).read_text()
+        assert text.count("\n") <= README_LINES, name
+        assert re.search(r"<!-- demo:begin -->.*<!-- demo:end -->", text, re.DOTALL), name
+
+
+@pytest.mark.parametrize("name", ["README.md", "README.zh.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_of_the_top_pages_lead_somewhere(name: str) -> None:
+    links = re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", (ROOT / name).read_text())
+    local = [link for link in links if not link.startswith(("http:", "https:"))]
+    assert [link for link in local if not (ROOT / link).exists()] == []
+
+
+def test_the_make_targets_that_pages_name_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    pages = [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
+    named = {word for page in pages for word in re.findall(r"`make ([a-z-]+)`", page.read_text())}
+    assert named
+    assert named - targets == set()
