@@ -156,3 +156,20 @@ def test_the_make_targets_that_pages_name_exist() -> None:
     named = {word for page in pages for word in re.findall(r"`make ([a-z-]+)`", page.read_text())}
     assert named
     assert named - targets == set()
+
+
+def test_the_verbs_that_pages_name_exist() -> None:
+    pages = [*ROOT.glob("*.md"), *(page for page in DOCS.rglob("*.md") if page.stem != "articles")]
+    calls = re.compile(r"(?:^|`|/)comminsight ([a-z]+)", re.MULTILINE)
+    named = {verb for page in pages for verb in calls.findall(page.read_text())}
+    assert named
+    assert named - set(VERBS) == set()
+
+
+def test_a_decision_is_one_page_with_its_four_parts() -> None:
+    headings = ["Context", "Decision", "Consequences", "What would change our mind"]
+    for number, page in enumerate(sorted((DOCS / "adr").glob("*.md")), start=1):
+        text = page.read_text()
+        assert text.startswith(f"# ADR {number}: "), page.name
+        assert re.findall(r"^## (.+)$", text, re.MULTILINE) == headings, page.name
+        assert text.count("\n") <= 60, page.name
