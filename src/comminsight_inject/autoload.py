@@ -1,0 +1,24 @@
+"""Imported at interpreter start (``.pth`` or ``sitecustomize``): waits for torch.distributed.
+
+Running it twice is harmless: a module body runs once, and every patch looks for its own mark.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+def start() -> bool:
+    """True when the process now waits for torch.distributed; False when it is not asked to."""
+    if os.environ.get("COMMINSIGHT_INJECT") != "1" or os.environ.get("COMMINSIGHT_DISABLE") == "1":
+        return False
+    try:
+        from comminsight_inject import import_hook
+
+        import_hook.install()
+    except Exception:
+        return False
+    return True
+
+
+start()
