@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from comminsight.diagnosis.codes import CODES, MEASURES
 from comminsight.errors import UsageError
 from comminsight.model.ops import CommRole, OpState
 from comminsight.model.tally import TALLY_NAMES
@@ -46,6 +47,34 @@ def test_chinese_is_not_left_in_english() -> None:
 def test_every_word_of_the_model_is_known(lang: str, group: str, values: list[str]) -> None:
     known = catalogue(lang).templates
     assert [value for value in values if f"{group}.{value}" not in known] == []
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_codes_of_the_rules_have_a_sentence_with_exactly_their_parameters(lang: str) -> None:
+    words = catalogue(lang)
+    written = {
+        code: {field.name for field in words.parameters(code)}
+        for code in words.templates
+        if code.split(".")[0] in {"evidence", "missing", "action"}
+    }
+    assert written == {code: set(params) for code, params in CODES.items()}
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_measures_of_the_rules_have_a_label(lang: str) -> None:
+    known = catalogue(lang).templates
+    assert [key for key in MEASURES if f"field.{key}" not in known] == []
+
+
+def test_what_nobody_knows_is_said() -> None:
+    words = catalogue("en")
+    assert words.text("evidence.died", rank=3, exit_status="").endswith("(exit status: unknown)")
+    shape = {"ranks": [1], "op": "broadcast", "size_bytes": 8, "dtype": "", "root": -1}
+    assert words.text("evidence.signature", **shape) == (
+        "rank 1: broadcast, 8 B, type unknown, root none"
+    )
+    assert words.text("missing.stack", rank=3, reason="").endswith(": none was asked for")
+    assert words.text("missing.stack", rank=3, reason="EPERM").endswith(": EPERM")
 
 
 def test_parameters_are_filled_in_by_form() -> None:

@@ -15,8 +15,8 @@ from comminsight.report.text import render_report
 from tests.unit.report.reports import HANG, STRAGGLER, rank_row, report
 
 STRAGGLER_EN = """\
-Rank 3 on node-b kept the others waiting with slow work of its own, since step
-2, and cost each step 52.0 ms (31%).
+Rank 3 on node-b held the others up with slow local work, since step 2, and cost
+each step 52.0 ms (31%).
 COMPUTE_STRAGGLER, confidence high: its collectives start late though nothing
 held it up; the wait begins there.
 
@@ -126,7 +126,7 @@ def test_no_verdict_and_no_data_still_make_a_report() -> None:
 def test_other_verdicts_follow_the_first_in_one_line_each() -> None:
     text = render_report(report(HANG, STRAGGLER), width=200)
     others = text.split("Also found\n")[1].splitlines()[0]
-    assert others.startswith("  - Rank 3 on node-b kept the others waiting")
+    assert others.startswith("  - Rank 3 on node-b held the others up")
 
 
 def test_missing_and_next_name_each_message_once() -> None:

@@ -117,6 +117,23 @@ def _word(catalogue: Catalogue, value: object) -> str:
     return catalogue.word("word", str(value))
 
 
+def _known(catalogue: Catalogue, value: object) -> str:
+    """Text that may be empty, or a rank that may be -1, where nobody knows it."""
+    is_unknown = value == "" or (isinstance(value, int) and value < 0)
+    return catalogue.text("word.unknown") if is_unknown else _plain(catalogue, value)
+
+
+def _rank_or_none(catalogue: Catalogue, value: object) -> str:
+    is_none = isinstance(value, int) and value < 0
+    return catalogue.text("word.none") if is_none else _plain(catalogue, value)
+
+
+def _code(catalogue: Catalogue, value: object) -> str:
+    """A reason that is a code itself; text that is none is shown as it is."""
+    code = str(value) or "stack.not_asked"
+    return catalogue.text(code) if code in catalogue.templates else code
+
+
 def whole_numbers(value: object) -> list[int]:
     """The integers in ``value``, which may be one integer or a list."""
     values: Iterable[object] = value if isinstance(value, list | tuple) else (value,)
@@ -140,6 +157,9 @@ FORMS: dict[str, Callable[[Catalogue, object], str]] = {
     "ranks": _ranks,
     "who": _who,
     "word": _word,
+    "known": _known,
+    "rank": _rank_or_none,
+    "code": _code,
 }
 
 
