@@ -55,7 +55,7 @@ def render_steps(
         page.table(STEP_COLUMNS, (step_cells(row, page.words) for row in steps))
     else:
         page.bullets([page.words.text("note.no_steps")])
-    page.heading("coverage")
+    page.heading("seen")
     page.bullets(coverage_lines(coverage, page.words))
     return page.text()
 

@@ -46,7 +46,7 @@ Steps of run-1
      1    166.0       90.0    24.0      4   33  no        ddp
      2        -       90.0       -      4   33  yes       ddp
 
-What this verdict has seen
+Seen
   - 4 of 4 ranks left records
   - 12,345 records read, 3 lost
   - 3 records later than the safe window
