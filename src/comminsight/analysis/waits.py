@@ -3,7 +3,8 @@
 Within one step, two members of the same op instance that start it at different instants give one
 wait: the earlier waits for the later, from its own start to the other's. Waits of one pair in one
 direction are united (no instant counts twice), the two directions of a pair cancel, different
-pairs never do. With R(r) the pairs in which rank r comes out as the cause, and w(r, p) its net wait in each:
+pairs never do. With R(r) the pairs in which rank r comes out as the cause, and w(r, p) its net
+wait in each:
 
     caused(r) = sum over p in R(r) of w(r, p) / |R(r)|        (0 when R(r) is empty)
     index(r)  = min(100, 100 * caused(r) / mean step duration of the valid ranks)
@@ -99,7 +100,7 @@ def waited_ns(
         return total
     last_ns = np.full(int(instance.max()) + 1, np.iinfo(np.int64).min)
     np.maximum.at(last_ns, instance, start_ns)
-    key, union = _unions(rank, start_ns, last_ns[instance])
+    key, union = union_lengths(rank, start_ns, last_ns[instance])
     total[key] = union
     return total
 
@@ -119,7 +120,7 @@ def pairs_of(found: Instances, rank: int, *, top: int = 10) -> RankPairs:
     others = np.flatnonzero((own_start[instance] > np.iinfo(np.int64).min) & (ranks != rank))
     own_ns, other_ns = own_start[instance[others]], start_ns[others]
     is_culprit = other_ns > own_ns
-    key, union = _unions(
+    key, union = union_lengths(
         ranks[others] * 2 + is_culprit, np.minimum(own_ns, other_ns), np.maximum(own_ns, other_ns)
     )
     net = np.zeros((found.n_ranks, 2), np.int64)
@@ -194,7 +195,7 @@ def _add_nets(
     is_high_late = high_ns > low_ns
     pair = (low - base) * n_ranks + high
     begin, end = np.minimum(low_ns, high_ns), np.maximum(low_ns, high_ns)
-    key, union = _unions(pair * 2 + is_high_late, begin, end)
+    key, union = union_lengths(pair * 2 + is_high_late, begin, end)
     signed = np.where(key & 1, union, -union)
     starts = np.flatnonzero(np.r_[True, key[1:] >> 1 != key[:-1] >> 1])
     net = np.add.reduceat(signed, starts)
@@ -204,7 +205,7 @@ def _add_nets(
     np.add.at(sums.n_pairs, cause, net != 0)
 
 
-def _unions(
+def union_lengths(
     key: np.ndarray, begin_ns: np.ndarray, end_ns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Sorted keys and, per key, the length of the union of its intervals."""
