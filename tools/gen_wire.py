@@ -55,9 +55,9 @@ def struct_lines(name: str, fields: layout.Fields, size_bytes: int) -> Iterator[
     if position < size_bytes:
         yield f"  uint8_t pad{pads}_[{size_bytes - position}];"
     yield "};"
-    yield f"static_assert(sizeof({name}) == {size_bytes}, \"{name}\");"
+    yield f'static_assert(sizeof({name}) == {size_bytes}, "{name}");'
     for field, _, offset in fields:
-        yield f"static_assert(offsetof({name}, {field}) == {offset}, \"{name}.{field}\");"
+        yield f'static_assert(offsetof({name}, {field}) == {offset}, "{name}.{field}");'
     yield ""
 
 
@@ -66,11 +66,12 @@ def constant_lines() -> Iterator[str]:
     for name, value in sorted(vars(layout).items()):
         if name.startswith(CONSTANT_PREFIXES) and isinstance(value, int):
             yield f"constexpr int64_t CI_{name} = {value};"
-    yield f"constexpr char CI_BOX_MAGIC[9] = \"{layout.BOX_MAGIC.decode()!r}\";".replace("'", "")
-    yield f"constexpr char CI_SEGMENT_MAGIC[9] = \"{layout.SEGMENT_MAGIC.decode()!r}\";".replace(
+    yield f'constexpr char CI_BOX_MAGIC[9] = "{layout.BOX_MAGIC.decode()!r}";'.replace("'", "")
+    yield f'constexpr char CI_SEGMENT_MAGIC[9] = "{layout.SEGMENT_MAGIC.decode()!r}";'.replace(
         "'", ""
     )
-    yield f"constexpr uint16_t CI_COMM_FLAG_MEMBERS_TRUNCATED = {event.COMM_FLAG_MEMBERS_TRUNCATED};"
+    truncated = event.COMM_FLAG_MEMBERS_TRUNCATED
+    yield f"constexpr uint16_t CI_COMM_FLAG_MEMBERS_TRUNCATED = {truncated};"
     yield ""
 
 
@@ -79,7 +80,8 @@ def layout_json_lines() -> Iterator[str]:
     for name, fields, size_bytes in STRUCTS[:2]:
         items = ",".join(f'[\\"{field}\\",\\"{form}\\",{offset}]' for field, form, offset in fields)
         constant = "CI_RECORD_LAYOUT_JSON" if name == "ci_record" else "CI_COMM_LAYOUT_JSON"
-        yield f'constexpr char {constant}[] = "{{\\"record_bytes\\":{size_bytes},\\"fields\\":[{items}]}}";'
+        document = f'{{\\"record_bytes\\":{size_bytes},\\"fields\\":[{items}]}}'
+        yield f'constexpr char {constant}[] = "{document}";'
     yield ""
 
 

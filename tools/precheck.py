@@ -1,4 +1,4 @@
-"""Say what the machine lacks, with the one line that installs it; exit 2 when something is missing."""
+"""Say what the machine lacks, with the one line that installs it; exit 2 when it lacks any."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 def main() -> int:
     """Exit code 2 and the apt line, or 0."""
     missing = []
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 - run by whatever python3 is there
         missing.append("python3.11")
     if importlib.util.find_spec("venv") is None or importlib.util.find_spec("ensurepip") is None:
         missing.append("python3-venv")

@@ -22,8 +22,9 @@ def usage() -> str:
             "",
             *lines,
             "",
-            "exit codes: 0 ok, 1 internal, 2 usage, 3 bad or missing input, 4 partial with --strict,",
-            "            5 unreachable, 10 finding with --fail-on, 130 interrupted; run: its child's",
+            "exit codes: 0 ok, 1 internal, 2 usage, 3 bad or missing input, 4 partial (--strict),",
+            "            5 unreachable, 10 finding (--fail-on-finding), 130 interrupted;",
+            "            run: its child's",
         ]
     )
 
@@ -55,10 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return fail(error)
     except KeyboardInterrupt:
         return int(ExitCode.INTERRUPTED)
-    except BrokenPipeError:  # the reader of our output went away: not an error of ours
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return int(ExitCode.OK)
-    except Exception as error:  # noqa: BLE001 - bulkhead: the last stop before the user
+    except Exception as error:
         print(f"comminsight: internal error: {type(error).__name__}: {error}", file=sys.stderr)
         if os.environ.get("COMMINSIGHT_TRACEBACK"):
             raise

@@ -24,7 +24,9 @@ def parser() -> argparse.ArgumentParser:
         "--overdue", type=float, default=60.0, metavar="SECONDS",
         help="an op in flight for longer is overdue: evidence is collected (default 60)",
     )  # fmt: skip
-    made.add_argument("--stop-on-hang", action="store_true", help="end the job once a hang is judged")
+    made.add_argument(
+        "--stop-on-hang", action="store_true", help="end the job once a hang is judged"
+    )
     made.add_argument("--group-map", default="", help='names of process groups: "NAME=ROLE;..."')
     made.add_argument(
         "--stack-signal", default="", metavar="SIGNAL",

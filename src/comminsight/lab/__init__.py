@@ -1,1 +1,1 @@
-
+"""Real torch.distributed jobs with known truth."""

@@ -1,1 +1,1 @@
-
+"""``comminsight run``: a command under recording, and the watch beside it."""

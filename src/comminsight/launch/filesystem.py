@@ -9,13 +9,15 @@ from __future__ import annotations
 from pathlib import Path
 
 NETWORK_TYPES = frozenset(
-    "nfs nfs4 cifs smb3 smbfs ncpfs afs 9p ceph lustre glusterfs gpfs beegfs pvfs2 orangefs wekafs "
-    "fuse fuseblk virtiofs hf3fs".split()
-)
+    (
+        "nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "9p", "ceph", "lustre", "glusterfs",
+        "gpfs", "beegfs", "pvfs2", "orangefs", "wekafs", "fuse", "fuseblk", "virtiofs", "hf3fs",
+    )
+)  # fmt: skip
 
 
 def filesystem_type(path: Path, mounts_text: str) -> str:
-    """Type of the file system that holds ``path``, from the text of /proc/self/mounts; "" unknown."""
+    """File system type of ``path``, from the text of /proc/self/mounts; "" when unknown."""
     resolved = str(path.resolve())
     best, best_type = -1, ""
     for line in mounts_text.splitlines():

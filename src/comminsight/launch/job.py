@@ -10,6 +10,7 @@ import contextlib
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -26,9 +27,13 @@ from comminsight.launch.environment import RecordingOptions, recording_environme
 from comminsight.launch.filesystem import is_network
 from comminsight.launch.watch import Watch
 from comminsight.model.manifest import LaunchManifest
+from comminsight.model.report import REPORT_SCHEMA_VERSION, RunFacts, RunReport
 from comminsight.model.units import NS_PER_MS, ns_from_seconds
+from comminsight.model.verdict import Verdict
 from comminsight.pipeline.layout import RunPaths
 from comminsight.pipeline.manifest import manifest_path, write_manifest
+from comminsight.report.catalogue import catalogue
+from comminsight.report.verdict_text import headline
 
 WATCH_INTERVAL_S = 0.5
 
@@ -52,7 +57,7 @@ def default_run_id() -> str:
 
 
 def run_job(request: RunRequest) -> int:
-    """The child's exit code (128 + signal when a signal ended it); the run is in ``request.out``."""
+    """The child's exit code (128 + signal when one ended it); the run is in ``request.out``."""
     paths = prepare(request.out)
     spool, notes = choose_spool(paths, request.run_id)
     environment = recording_environment(
@@ -63,7 +68,8 @@ def run_job(request: RunRequest) -> int:
     write_manifest(manifest_file, manifest)
     say(f"recording run {request.run_id} in {request.out}")
     job = child_process.start(request.command, environment)
-    watch = Watch(paths, request, job, spool)
+    reaction = HangReaction(job, is_stopping=request.is_stopped_on_hang, lang=request.lang)
+    watch = Watch(paths, request.run_id, spool, request.recording.overdue_limit_s, reaction.react)
     with child_process.forwarding_signals(job):
         code, signal_number = child_process.wait(job, tick=watch.tick, interval_s=WATCH_INTERVAL_S)
     watch.finish()
@@ -78,6 +84,27 @@ def run_job(request: RunRequest) -> int:
     write_manifest(manifest_file, closing)
     say(f"run ended with {code}; next: comminsight report {request.out}")
     return code
+
+
+@dataclass(frozen=True, slots=True)
+class HangReaction:
+    """What happens once a hang was judged: one line for people, and the end of the job if asked."""
+
+    job: subprocess.Popen[bytes]
+    is_stopping: bool
+    lang: str
+
+    def react(self, verdict: Verdict) -> None:
+        """Tell, and stop the job when that was asked for and somebody is to blame."""
+        seen = verdict.coverage
+        facts = RunFacts(
+            run_id="", path="", world_size=seen.ranks_expected, ranks_seen=seen.ranks_seen
+        )
+        report = RunReport(schema_version=REPORT_SCHEMA_VERSION, facts=facts, coverage=seen)
+        say(headline(verdict, report, catalogue(self.lang)))
+        if self.is_stopping and verdict.culprits:
+            say("stopping the job (--stop-on-hang)")
+            self.job.terminate()
 
 
 def prepare(out: Path) -> RunPaths:
@@ -98,7 +125,7 @@ def prepare(out: Path) -> RunPaths:
 
 
 def choose_spool(paths: RunPaths, run_id: str) -> tuple[Path, tuple[str, ...]]:
-    """(where segments are written while the job runs, notes): node-local, the run itself if it is."""
+    """(where segments are written while the job runs, notes): the run itself if it is local."""
     if not is_network(paths.root):
         return paths.segments.resolve(), ()
     spool = Path("/tmp") / f"comminsight-{os.getuid()}" / "spool" / run_id  # noqa: S108 - 0700 below

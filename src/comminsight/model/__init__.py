@@ -1,1 +1,1 @@
-
+"""What an op, communicator, step, measure and verdict *are*: values, no behaviour."""

@@ -31,7 +31,7 @@ class RankTrace:
 
 @dataclass(frozen=True, slots=True)
 class ClockOffsets:
-    """``aligned = local + offset_ns[boot_id]``; ``error_ns[boot_id]`` is the half-width of the interval.
+    """``aligned = local + offset_ns[boot_id]``; ``error_ns[boot_id]`` is the half-width.
 
     Sessions of one boot id share a clock exactly. A boot id that is not in the tables could not be
     aligned: instances that cross it are not evidence.

@@ -16,9 +16,7 @@ SHIPPED = "comminsight.semantics.templates"
 def shipped_templates() -> tuple[Template, ...]:
     """Every template of the package, in file order."""
     folder = resources.files("comminsight.semantics") / "templates"
-    files = sorted(
-        (f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name
-    )
+    files = sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
     return tuple(t for f in files for t in parse(f.name, f.read_text(encoding="utf-8")))
 
 

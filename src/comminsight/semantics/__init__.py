@@ -1,1 +1,1 @@
-
+"""From unordered ops to training steps."""

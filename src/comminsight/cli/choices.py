@@ -1,0 +1,26 @@
+"""Options with a fixed set of words, shared by the verbs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Clock(StrEnum):
+    """Which clock waits are measured on."""
+
+    RAW = "raw"
+    ALIGNED = "aligned"
+
+
+class Lang(StrEnum):
+    """Language of text for people."""
+
+    EN = "en"
+    ZH = "zh"
+
+
+class EventFormat(StrEnum):
+    """Form of exported events."""
+
+    PARQUET = "parquet"
+    INSPECTOR = "inspector"

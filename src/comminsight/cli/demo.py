@@ -1,0 +1,146 @@
+"""``comminsight demo``: two real jobs with planted faults, judged, and the verdicts checked.
+
+The first job has a rank that computes late from step 20 on, the second one rank that stops entering
+collectives. Exit code 0 only when both verdicts name what was planted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from comminsight.cli.typed import terminal_width
+from comminsight.errors import ExitCode
+from comminsight.launch.environment import RecordingOptions
+from comminsight.launch.job import RunRequest, run_job, say
+from comminsight.model.report import RunReport
+from comminsight.model.verdict import Cause, Verdict
+from comminsight.report.text import render_report
+from comminsight.run import open_run
+
+N_RANKS = 8
+N_STEPS = 40
+LATE_RANK, LATE_FROM_STEP, LATE_MS = 5, 20, 60
+ABSENT_RANK, ABSENT_AT_STEP = 3, 8
+HANG_OVERDUE_S = 4.0
+ONSET_TOLERANCE_STEPS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """What was done to a job, and what must therefore be said of it."""
+
+    title: str
+    faults: tuple[str, ...]
+    cause: Cause
+    culprits: tuple[int, ...]
+    first_step: int = -1
+
+
+STRAGGLER = Planted(
+    title=f"rank {LATE_RANK} computes {LATE_MS} ms longer from step {LATE_FROM_STEP} on",
+    faults=(
+        "--late-rank", str(LATE_RANK),
+        "--late-from", str(LATE_FROM_STEP),
+        "--late-ms", str(LATE_MS),
+    ),
+    cause=Cause.COMPUTE_STRAGGLER,
+    culprits=(LATE_RANK,),
+    first_step=LATE_FROM_STEP,
+)  # fmt: skip
+HANG = Planted(
+    title=f"rank {ABSENT_RANK} stops entering collectives in step {ABSENT_AT_STEP}",
+    faults=("--stop-rank", str(ABSENT_RANK), "--stop-at", str(ABSENT_AT_STEP)),
+    cause=Cause.RANK_NOT_ENTERED,
+    culprits=(ABSENT_RANK,),
+)
+
+
+def job_command(marks: Path, faults: Sequence[str]) -> tuple[str, ...]:
+    """The real job: 8 ranks over gloo, TP 2 x PP 2 x DP 2, on this machine."""
+    return (
+        sys.executable, "-m", "torch.distributed.run", "--standalone",
+        "--nproc-per-node", str(N_RANKS), "-m", "comminsight.lab.job",
+        "--job", "tp_pp_dp", "--steps", str(N_STEPS), "--marks", str(marks), *faults,
+    )  # fmt: skip
+
+
+def run_real(planted: Planted, out: Path, lang: str, *, is_hang: bool) -> Path:
+    """The run directory of the finished job."""
+    request = RunRequest(
+        command=job_command(out.with_suffix(".truth.jsonl"), planted.faults),
+        out=out,
+        run_id=out.name,
+        recording=RecordingOptions(overdue_limit_s=HANG_OVERDUE_S if is_hang else 60.0),
+        is_stopped_on_hang=is_hang,
+        lang=lang,
+    )
+    run_job(request)
+    return out
+
+
+def judge(planted: Planted, report: RunReport) -> list[str]:
+    """What of the verdicts differs from what was planted; empty when all is right."""
+    matching = [v for v in report.verdicts if v.cause is planted.cause]
+    others = [v for v in report.verdicts if is_accusation(v) and v.cause is not planted.cause]
+    faults = [f"{v.cause.value} accuses {list(v.culprits)}, which was not planted" for v in others]
+    if not matching:
+        return [f"no verdict {planted.cause.value}", *faults]
+    verdict = matching[0]
+    if verdict.culprits != planted.culprits:
+        faults.append(f"culprits {list(verdict.culprits)}, planted {list(planted.culprits)}")
+    off = abs(verdict.first_step - planted.first_step)
+    if planted.first_step >= 0 and off > ONSET_TOLERANCE_STEPS:
+        faults.append(f"since step {verdict.first_step}, planted {planted.first_step}")
+    return faults
+
+
+def is_accusation(verdict: Verdict) -> bool:
+    """True when the verdict blames a rank."""
+    return bool(verdict.culprits)
+
+
+def demo(folder: Path, lang: str) -> int:
+    """0 when every verdict is right, 1 when one is not."""
+    begin = time.monotonic()
+    faults = []
+    for number, planted in enumerate((STRAGGLER, HANG), start=1):
+        say(f"[{number}/2] real job of {N_RANKS} ranks over gloo: {planted.title}")
+        out = run_real(planted, folder / f"demo-{number}", lang, is_hang=planted is HANG)
+        report = open_run(out).report()
+        sys.stdout.write(render_report(report, lang=lang, width=terminal_width(), color=False))
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+        faults += judge(planted, report)
+    return conclude(faults, time.monotonic() - begin, folder)
+
+
+def conclude(faults: Sequence[str], took_s: float, folder: Path) -> int:
+    """Say whether the verdicts were right; the exit code."""
+    for fault in faults:
+        say(f"WRONG: {fault}")
+    outcome = "WRONG" if faults else "right: both planted faults were found"
+    say(f"demo {outcome} ({took_s:.0f} s); runs kept in {folder}")
+    return int(ExitCode.INTERNAL if faults else ExitCode.OK)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit code of the demo."""
+    parser = argparse.ArgumentParser(prog="comminsight demo", description=__doc__)
+    parser.add_argument("--out", type=Path, help="where to keep the runs (default: a new folder)")
+    parser.add_argument("--lang", choices=("en", "zh"), default="en")
+    options = parser.parse_args(argv)
+    folder = options.out or Path(tempfile.mkdtemp(prefix="comminsight-demo-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("demo-*"):
+        shutil.rmtree(old) if old.is_dir() else old.unlink()
+    if importlib.util.find_spec("torch") is None:
+        return simulated(options.lang)
+    return demo(folder, options.lang)

@@ -1,0 +1,38 @@
+"""``comminsight export DIR --format parquet|inspector``: the events for other tools."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from comminsight.cli.choices import EventFormat
+from comminsight.cli.typed import call, progress
+from comminsight.pipeline.export import export_inspector, export_parquet
+from comminsight.run import open_run
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="run directory")],
+    *,
+    form: Annotated[EventFormat, typer.Option("--format", help="form of the events")],
+    out: Annotated[
+        Path | None, typer.Option(help="folder to write to (default: events/ in the run)")
+    ] = None,
+) -> int:
+    """Write every finished op of the run as Parquet tables or as NCCL Inspector JSON lines."""
+    progress(f"reading {run}")
+    opened = open_run(run)
+    target = out or run / "events" / form.value
+    write = export_parquet if form is EventFormat.PARQUET else export_inspector
+    written = write(opened.sessions, opened.trace, target)
+    sys.stdout.write("".join(f"{path}\n" for path in written))
+    return 0
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit code of the verb."""
+    return call(export, "export", argv)

@@ -1,0 +1,65 @@
+"""``comminsight report DIR``: the verdicts of a run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from comminsight.cli.choices import Clock, Lang
+from comminsight.cli.typed import call, progress, terminal_width, write_output
+from comminsight.errors import ExitCode
+from comminsight.model.report import RunReport
+from comminsight.model.verdict import Cause
+from comminsight.report.json_form import report_json
+from comminsight.report.page import wants_color
+from comminsight.report.text import render_report
+from comminsight.run import open_run
+
+NO_FINDING = frozenset({Cause.HEALTHY, Cause.NO_VERDICT, Cause.DATA_INCOMPLETE})
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="run directory")],
+    *,
+    lang: Annotated[Lang, typer.Option(help="language")] = Lang.EN,
+    json: Annotated[bool, typer.Option("--json", help="the report as JSON")] = False,
+    clock: Annotated[Clock, typer.Option(help="clock that waits are measured on")] = Clock.RAW,
+    templates: Annotated[
+        Path | None, typer.Option(help="folder with templates of your own")
+    ] = None,
+    fail_on_finding: Annotated[
+        bool, typer.Option("--fail-on-finding", help="exit 10 when a culprit or failure is found")
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="exit 4 when ranks or records are missing")
+    ] = False,
+) -> int:
+    """Say what went wrong in a run, who caused it, who suffered, and what is not known."""
+    progress(f"reading {run}")
+    opened = open_run(run, template_folders=[templates] if templates else [])
+    made = opened.report(clock=clock.value)
+    if json:
+        write_output(report_json(made))
+    else:
+        color = wants_color(sys.stdout, os.environ)
+        write_output(render_report(made, lang=lang.value, width=terminal_width(), color=color))
+    return exit_code(made, is_failing_on_finding=fail_on_finding, is_strict=strict)
+
+
+def exit_code(made: RunReport, *, is_failing_on_finding: bool, is_strict: bool) -> int:
+    """10 and 4 only for those who asked for them."""
+    if is_failing_on_finding and any(v.cause not in NO_FINDING for v in made.verdicts):
+        return int(ExitCode.FINDING)
+    if is_strict and (made.coverage.ranks_missing or made.coverage.records_lost):
+        return int(ExitCode.PARTIAL)
+    return int(ExitCode.OK)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit code of the verb."""
+    return call(report, "report", argv)

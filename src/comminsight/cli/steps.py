@@ -1,0 +1,42 @@
+"""``comminsight steps DIR``: the training steps of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from comminsight.cli.choices import Lang
+from comminsight.cli.typed import call, progress, terminal_width, write_output
+from comminsight.report.json_form import steps_json
+from comminsight.report.steps_text import render_steps
+from comminsight.run import open_run
+
+
+def steps(
+    run: Annotated[Path, typer.Argument(help="run directory")],
+    *,
+    lang: Annotated[Lang, typer.Option(help="language")] = Lang.EN,
+    json: Annotated[bool, typer.Option("--json", help="the steps as JSON")] = False,
+    templates: Annotated[
+        Path | None, typer.Option(help="folder with templates of your own")
+    ] = None,
+) -> int:
+    """List the steps: how long each took, over how many ranks, and what of them was seen."""
+    progress(f"reading {run}")
+    opened = open_run(run, template_folders=[templates] if templates else [])
+    rows, coverage = opened.step_rows(), opened.coverage()
+    if json:
+        write_output(steps_json(opened.facts.run_id, rows, coverage))
+    else:
+        write_output(
+            render_steps(rows, coverage, run=str(run), lang=lang.value, width=terminal_width())
+        )
+    return 0
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit code of the verb."""
+    return call(steps, "steps", argv)

@@ -1,0 +1,43 @@
+"""What a verdict of this run has seen, and what it has not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from comminsight.analysis.alignment import AlignedStep
+from comminsight.model.tally import TALLY_NAMES, Severity, Tally
+from comminsight.model.trace import RunTrace
+from comminsight.model.verdict import Coverage
+
+# lost to the verdict: never recorded, or recorded and not usable
+LOST = ("capture_lost", "seq_gaps", "order_late", "order_bad", "order_dropped")
+
+
+def run_coverage(trace: RunTrace, aligned: Sequence[AlignedStep], tally: Tally) -> Coverage:
+    """Coverage over all ranks and steps.
+
+    ``unseen_step_ratio`` is the share of the ranks' steps that are not complete.
+    """
+    seen = [rank.global_rank for rank in trace.ranks]
+    missing = sorted(set(range(trace.world_size)) - set(seen))
+    windows = [window for step in aligned for window in step.members.values()]
+    complete = sum(window.coverage_complete for window in windows)
+    used = sum(all(w.coverage_complete for w in step.members.values()) for step in aligned)
+    records = sum(len(rank.ops) for rank in trace.ranks)
+    return Coverage(
+        ranks_expected=trace.world_size,
+        ranks_seen=len(seen),
+        ranks_missing=tuple(missing),
+        records_read=records,
+        records_lost=sum(tally[name] for name in LOST),
+        steps_used=used,
+        steps_excluded=len(aligned) - used,
+        clock_error_ns=trace.clocks.max_error_ns,
+        unseen_step_ratio=1 - complete / len(windows) if windows else 0.0,
+        tally={name: n for name, n in tally.items() if is_loss(name)},
+    )
+
+
+def is_loss(name: str) -> bool:
+    """True for counters that speak of loss or error."""
+    return TALLY_NAMES[name].severity is not Severity.INFO

@@ -1,0 +1,58 @@
+"""All rules over one run: the verdicts, the gravest first.
+
+A hung or broken job is judged before its speed: its last steps say nothing about stragglers, but
+those before the hang may, and both verdicts are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from comminsight.capture.session import SessionData
+from comminsight.diagnosis.hang import judge_hang
+from comminsight.diagnosis.lifecycle import judge_lifecycle
+from comminsight.diagnosis.straggler import judge_straggler
+from comminsight.model.hang import HangEvent
+from comminsight.model.measures import StragglerMeasures
+from comminsight.model.ops import OpState
+from comminsight.model.trace import RunTrace
+from comminsight.model.verdict import Coverage, Verdict
+
+
+def judge_run(
+    trace: RunTrace,
+    measures: StragglerMeasures,
+    coverage: Coverage,
+    events: Sequence[HangEvent],
+    at_end: HangEvent,
+    sessions: Sequence[SessionData],
+) -> tuple[Verdict, ...]:
+    """Verdicts of the hang, life-cycle and straggler rules; ``at_end`` is the last view of all."""
+    verdicts = []
+    lasting = [event for event in events if is_unresolved(event, trace, sessions)]
+    if lasting:
+        verdicts.append(judge_hang(lasting[-1], trace.communicators))
+    else:
+        ended = judge_lifecycle(at_end, trace.communicators)
+        verdicts += [ended] if ended is not None else []
+    verdicts.append(judge_straggler(measures, trace.communicators, coverage))
+    return tuple(verdicts)
+
+
+def is_unresolved(event: HangEvent, trace: RunTrace, sessions: Sequence[SessionData]) -> bool:
+    """False when every op that was overdue then has ended well since: a stall, not a hang."""
+    overdue = [op for op in event.in_flight if op.is_overdue]
+    by_rank = {s.identity.global_rank: s for s in sessions}
+    ranks = {rank.global_rank: rank for rank in trace.ranks}
+    for op in overdue:
+        session, rank = by_rank.get(op.global_rank), ranks.get(op.global_rank)
+        if session is None or rank is None:
+            return True
+        rows = session.records
+        comm_index = np.flatnonzero(rank.comm_ids == op.comm_id)
+        ended = rows[np.isin(rows["comm_index"], comm_index) & (rows["op_seq"] == op.op_seq)]
+        if not np.any(ended["state"] == OpState.DONE):
+            return True
+    return not overdue

@@ -1,0 +1,69 @@
+"""The hang view of a run's sessions, as they stand now or as they stood when they ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from comminsight.capture.session import SessionData
+from comminsight.format.layout import SLOT_OVERDUE
+from comminsight.model.hang import HangEvent, Liveness, RankState, Stack
+from comminsight.pipeline.hang_event import RankView, hang_event
+from comminsight.pipeline.load import world_size
+from comminsight.pipeline.trace import joined_communicators
+
+TAIL_RECORDS = 1 << 16  # more than a ring: the last op of every stream that still moves
+
+
+def rank_view(session: SessionData, comm_ids: np.ndarray) -> RankView:
+    """One session as the hang view takes it."""
+    slots = session.in_flight
+    last = session.records[-1:]
+    return RankView(
+        state=RankState(
+            global_rank=session.identity.global_rank,
+            liveness=session.liveness,
+            host=session.identity.host,
+            pid=session.identity.pid,
+            last_event_ns=int(np.max([last[f].max(initial=0) for f in ("start_ns", "end_ns")])),
+            records_lost=session.tally["capture_lost"] + session.tally["seq_gaps"],
+        ),
+        records=session.records[-TAIL_RECORDS:],
+        in_flight=np.ascontiguousarray(slots["record"]),
+        owner_tids=slots["owner_tid"],
+        is_overdue=(slots["state_word"] & 0xFF) == SLOT_OVERDUE,
+        comm_ids=comm_ids,
+    )
+
+
+def observe(
+    sessions: Sequence[SessionData],
+    *,
+    now_mono_ns: int,
+    now_real_ns: int,
+    overdue_limit_ns: int,
+    stacks: Mapping[int, Stack] | None = None,
+) -> HangEvent:
+    """Who is where at ``now``: the ops in flight and the progress of every session."""
+    _, comm_ids = joined_communicators(sessions)
+    return hang_event(
+        [rank_view(s, comm_ids[s.identity.session_id]) for s in sessions],
+        now_mono_ns=now_mono_ns,
+        now_real_ns=now_real_ns,
+        overdue_limit_ns=overdue_limit_ns,
+        world_size=world_size(sessions),
+        stacks=stacks,
+    )
+
+
+def last_sign_ns(sessions: Sequence[SessionData]) -> int:
+    """The latest instant that any session is known to have lived at, 0 without any."""
+    signs = [s.heartbeat_mono_ns for s in sessions]
+    ends = [int(s.records["end_ns"].max(initial=0)) for s in sessions]
+    return max([0, *signs, *ends])
+
+
+def killed(sessions: Sequence[SessionData]) -> tuple[int, ...]:
+    """Ranks whose process is gone without having closed its recorder."""
+    return tuple(s.identity.global_rank for s in sessions if s.liveness is Liveness.DEAD)

@@ -1,0 +1,152 @@
+"""The ops of one rank in one step, with whom each of them waited for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from comminsight.analysis.alignment import AlignedStep
+from comminsight.analysis.matching import (
+    Instances,
+    OpColumns,
+    join_columns,
+    match_ops,
+    rank_columns,
+)
+from comminsight.errors import InputError
+from comminsight.model.ops import Op, OpState, RecordKind
+from comminsight.model.step import StepSummary
+from comminsight.model.topology import UNKNOWN_RANK
+from comminsight.model.trace import RankTrace, RunTrace
+from comminsight.model.views import UNFINISHED_NS, VIEW_SCHEMA_VERSION, OpRow, StepOps
+
+
+def step_ops(
+    trace: RunTrace, aligned: tuple[AlignedStep, ...], *, run_id: str, global_rank: int, step: int
+) -> StepOps:
+    """All ops of the rank inside its own window of the step.
+
+    Raises InputError when the run has no such rank or the rank no such step.
+    """
+    rank = find_rank(trace, global_rank)
+    window, others = find_step(aligned, global_rank, step)
+    found = match_window(trace, others)
+    index = [r.global_rank for r in trace.ranks].index(global_rank)
+    identity = rank.session
+    return StepOps(
+        schema_version=VIEW_SCHEMA_VERSION,
+        run_id=run_id,
+        global_rank=global_rank,
+        host=identity.host,
+        step=step,
+        template=window.template,
+        start_real_ns=identity.created_real_ns + window.start_ns - identity.created_mono_ns,
+        span_ns=window.span_ns,
+        period_ns=window.period_ns,
+        is_complete=window.coverage_complete,
+        ops=op_rows(trace, rank, window, found, index),
+    )
+
+
+def find_rank(trace: RunTrace, global_rank: int) -> RankTrace:
+    """The rank's ops; raises InputError naming the ranks there are."""
+    for rank in trace.ranks:
+        if rank.global_rank == global_rank:
+            return rank
+    known = ", ".join(str(r.global_rank) for r in trace.ranks[:16])
+    raise InputError(
+        f"no rank {global_rank} in this run", next_step=f"ranks seen: {known or 'none'}"
+    )
+
+
+def find_step(
+    aligned: tuple[AlignedStep, ...], global_rank: int, step: int
+) -> tuple[StepSummary, AlignedStep]:
+    """The rank's window of the step, and the step over all ranks."""
+    for candidate in aligned:
+        if candidate.step == step and global_rank in candidate.members:
+            return candidate.members[global_rank], candidate
+    own = [a.step for a in aligned if global_rank in a.members]
+    known = f"{own[0]} to {own[-1]}" if own else "none"
+    raise InputError(
+        f"rank {global_rank} has no step {step}", next_step=f"its closed steps: {known}"
+    )
+
+
+def window_rows(rank: RankTrace, window: StepSummary) -> np.ndarray:
+    """Rows of the rank's ops that start inside the window."""
+    start_ns = rank.ops["start_ns"]
+    begin = np.searchsorted(start_ns, window.start_ns, side="left")
+    end = np.searchsorted(start_ns, window.end_ns, side="right")
+    return np.arange(begin, end)
+
+
+def match_window(trace: RunTrace, step: AlignedStep) -> Instances:
+    """Op instances of one step over all its ranks."""
+    parts: list[OpColumns] = []
+    for index, rank in enumerate(trace.ranks):
+        window = step.members.get(rank.global_rank)
+        if window is None:
+            continue
+        columns = rank_columns(rank, index, trace.communicators, trace.clocks)
+        parts.append(columns.take(np.isin(columns.row, window_rows(rank, window))))
+    return match_ops(join_columns(parts), len(trace.ranks), trace.communicators)
+
+
+def op_rows(
+    trace: RunTrace, rank: RankTrace, window: StepSummary, found: Instances, index: int
+) -> tuple[OpRow, ...]:
+    """The rows of the view, in the order of their start."""
+    last_start = np.full(found.n_instances, np.iinfo(np.int64).min)
+    np.maximum.at(last_start, found.instance, found.start_ns)
+    by_row = {int(found.ops.row[i]): i for i in np.flatnonzero(found.ops.rank == index)}
+    return tuple(
+        op_row(trace, rank, window, int(row), found, by_row.get(int(row)), last_start)
+        for row in window_rows(rank, window)
+    )
+
+
+def op_row(
+    trace: RunTrace,
+    rank: RankTrace,
+    window: StepSummary,
+    row: int,
+    found: Instances,
+    place: int | None,
+    last_start: np.ndarray,
+) -> OpRow:
+    """One op; waits are unknown (0) for an op that could not be matched."""
+    op = rank.ops[row]
+    comm_id = int(rank.comm_ids[op["comm_index"]])
+    comm = trace.communicators[comm_id] if comm_id >= 0 else None
+    waited_ns, waited_for = 0, UNKNOWN_RANK
+    if place is not None:
+        waited_ns, waited_for = wait_of(trace, found, place, last_start)
+    is_p2p = op["kind"] == RecordKind.P2P
+    peer = int(op["peer_or_root"])
+    return OpRow(
+        op=Op(int(op["op"])).name.lower(),
+        role=comm.role.value if comm else "UNKNOWN",
+        comm_label=comm.label if comm else "",
+        match_seq=int(op["match_seq"]),
+        op_seq=int(op["op_seq"]),
+        size_bytes=int(op["size_bytes"]),
+        start_offset_ns=int(op["start_ns"]) - window.start_ns,
+        duration_ns=int(op["end_ns"] - op["start_ns"]) if op["end_ns"] else UNFINISHED_NS,
+        waited_ns=waited_ns,
+        waited_for=waited_for,
+        peer=comm.members[peer] if is_p2p and comm and 0 <= peer < comm.comm_size else -1,
+        state=OpState(int(op["state"])).name.lower(),
+    )
+
+
+def wait_of(
+    trace: RunTrace, found: Instances, place: int, last_start: np.ndarray
+) -> tuple[int, int]:
+    """(time until the last member entered, its global rank); (0, -1) for the last itself."""
+    instance = found.instance[place]
+    waited_ns = int(last_start[instance] - found.start_ns[place])
+    if waited_ns <= 0:
+        return 0, UNKNOWN_RANK
+    rows = np.flatnonzero(found.instance == instance)
+    last = rows[np.argmax(found.start_ns[rows])]
+    return waited_ns, trace.ranks[int(found.ops.rank[last])].global_rank

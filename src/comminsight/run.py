@@ -1,0 +1,190 @@
+"""``open_run(path)``: a recorded run, for notebooks and for the command line.
+
+Everything is computed on first use and kept: sessions, steps, the aligned trace, the report.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+from comminsight.analysis.alignment import AlignedStep, align_steps
+from comminsight.analysis.measures import straggler_measures
+from comminsight.capture.session import SessionData
+from comminsight.model.hang import HangEvent, Liveness
+from comminsight.model.manifest import LaunchManifest
+from comminsight.model.measures import StragglerMeasures
+from comminsight.model.report import RunFacts, RunReport, StepRow
+from comminsight.model.step import StepSummary
+from comminsight.model.tally import Tally
+from comminsight.model.trace import RunTrace
+from comminsight.model.verdict import Coverage, Message
+from comminsight.model.views import StepOps
+from comminsight.pipeline.coverage import run_coverage
+from comminsight.pipeline.facts import run_facts
+from comminsight.pipeline.hang_store import read_hangs
+from comminsight.pipeline.judge import judge_run
+from comminsight.pipeline.layout import RunPaths, run_paths
+from comminsight.pipeline.load import LoadedRun, load_run, world_size
+from comminsight.pipeline.manifest import read_manifests
+from comminsight.pipeline.notes import run_notes
+from comminsight.pipeline.observe import killed, last_sign_ns, observe
+from comminsight.pipeline.rebuild import SessionSteps, rebuild_session
+from comminsight.pipeline.report import run_report, step_rows
+from comminsight.pipeline.step_store import write_steps
+from comminsight.pipeline.step_view import step_ops
+from comminsight.pipeline.templates import load_templates
+from comminsight.pipeline.trace import run_trace
+from comminsight.semantics.engine import EngineSettings
+
+DEFAULT_OVERDUE_NS = 60_000_000_000
+
+
+class Run:
+    """One run: ``sessions``, ``steps``, ``trace``, ``report()``. Made by ``open_run``."""
+
+    def __init__(
+        self, paths: RunPaths, *, template_folders: Sequence[Path], is_segments_only: bool
+    ) -> None:
+        self.paths = paths
+        self._template_folders = tuple(template_folders)
+        self._is_segments_only = is_segments_only
+
+    @cached_property
+    def manifests(self) -> tuple[LaunchManifest, ...]:
+        """What the launchers wrote, in order of their start."""
+        return tuple(read_manifests(self.paths)[0])
+
+    @cached_property
+    def loaded(self) -> LoadedRun:
+        """Sessions, earlier lives of restarted ranks, and files that could not be read."""
+        return load_run(self.paths, self.manifests, is_segments_only=self._is_segments_only)
+
+    @property
+    def sessions(self) -> tuple[SessionData, ...]:
+        """One session per global rank, ascending."""
+        return self.loaded.sessions
+
+    @cached_property
+    def _rebuilt(self) -> dict[str, SessionSteps]:
+        templates = load_templates(self._template_folders)
+        return {
+            s.identity.session_id: rebuild_session(s, templates, EngineSettings())
+            for s in self.sessions
+        }
+
+    @cached_property
+    def steps(self) -> dict[str, tuple[StepSummary, ...]]:
+        """Closed steps by session id."""
+        return {name: rebuilt.steps for name, rebuilt in self._rebuilt.items()}
+
+    @cached_property
+    def tally(self) -> Tally:
+        """Every count of every stage, over all sessions."""
+        total = Tally()
+        for session in self.sessions:
+            total.merge(session.tally)
+        for rebuilt in self._rebuilt.values():
+            total.merge(rebuilt.tally)
+        return total
+
+    @cached_property
+    def trace(self) -> RunTrace:
+        """Finished ops and steps of all ranks on the nodes' wall clocks."""
+        return self.trace_on("raw")
+
+    def trace_on(self, clock: str) -> RunTrace:
+        """The trace on the raw or the aligned clock."""
+        return run_trace(self.sessions, self.steps, world_size(self.sessions), clock)
+
+    @cached_property
+    def aligned_steps(self) -> tuple[AlignedStep, ...]:
+        """Steps over all ranks."""
+        return align_steps(self.trace)
+
+    def coverage(self) -> Coverage:
+        """What was seen of the run."""
+        return run_coverage(self.trace, self.aligned_steps, self.tally)
+
+    def step_rows(self) -> tuple[StepRow, ...]:
+        """One row per step over all ranks."""
+        return step_rows(self.aligned_steps, self.trace.world_size)
+
+    def step_ops(self, *, global_rank: int, step: int) -> StepOps:
+        """The ops of one rank in one step; raises InputError when there is no such."""
+        return step_ops(
+            self.trace, self.aligned_steps,
+            run_id=self.facts.run_id, global_rank=global_rank, step=step,
+        )  # fmt: skip
+
+    @cached_property
+    def facts(self) -> RunFacts:
+        """What the run was and how it ended."""
+        identities = [s.identity for s in self.sessions]
+        return run_facts(
+            str(self.paths.root),
+            self.manifests,
+            world_size=world_size(self.sessions),
+            ranks_seen=len(self.sessions),
+            hosts=[i.host for i in identities],
+            killed_ranks=killed(self.sessions),
+            alive=sum(s.liveness is Liveness.ALIVE for s in self.sessions),
+        )
+
+    @property
+    def overdue_limit_ns(self) -> int:
+        """The limit that was in force."""
+        limits = [m.overdue_limit_ns for m in self.manifests if m.overdue_limit_ns]
+        return max(limits, default=DEFAULT_OVERDUE_NS)
+
+    def final_view(self) -> HangEvent:
+        """Who is where now, or was where at the last sign of life."""
+        is_running = self.facts.end == "running"
+        now_ns = time.monotonic_ns() if is_running else last_sign_ns(self.sessions)
+        return observe(
+            self.sessions,
+            now_mono_ns=now_ns,
+            now_real_ns=time.time_ns() if is_running else 0,
+            overdue_limit_ns=self.overdue_limit_ns,
+        )
+
+    def measures(self, clock: str = "raw") -> StragglerMeasures:
+        """Waits and blame per step and rank."""
+        return straggler_measures(self.trace if clock == "raw" else self.trace_on(clock))
+
+    def report(self, *, clock: str = "raw") -> RunReport:
+        """The report: facts, coverage, steps, ranks, verdicts."""
+        measures, coverage = self.measures(clock), self.coverage()
+        events = read_hangs(self.paths)[0]
+        verdicts = judge_run(
+            self.trace, measures, coverage, events, self.final_view(), self.sessions
+        )
+        return run_report(
+            self.facts, self.trace.communicators, self.step_rows(), measures, coverage, verdicts,
+            notes=self.notes(), tally=self.tally,
+        )  # fmt: skip
+
+    def notes(self) -> tuple[Message, ...]:
+        """What a reader should know besides the verdicts."""
+        return run_notes(self.loaded, self.manifests, self._rebuilt)
+
+    def write_steps(self) -> Path:
+        """Write the step summaries of every session into the run's ``steps/``."""
+        return write_steps(self.paths, self.steps)
+
+
+def open_run(
+    path: str | Path,
+    *,
+    template_folders: Sequence[Path] = (),
+    is_segments_only: bool = False,
+) -> Run:
+    """The run at ``path``; nothing is read until it is asked for.
+
+    Raises InputError when there is no run.
+    """
+    return Run(
+        run_paths(path), template_folders=template_folders, is_segments_only=is_segments_only
+    )

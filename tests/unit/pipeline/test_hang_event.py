@@ -1,0 +1,60 @@
+"""A view of two ranks, by hand: rank 0 waits in the second all_reduce, rank 1 never entered it."""
+
+import numpy as np
+
+from comminsight.model.event import OP_DTYPE
+from comminsight.model.hang import Liveness, RankState
+from comminsight.model.ops import Op, OpState, RecordKind
+from comminsight.pipeline.hang_event import RankView, hang_event
+
+COLL, P2P = RecordKind.COLLECTIVE, RecordKind.P2P
+
+
+def rows(*items):
+    made = np.zeros(len(items), OP_DTYPE)
+    for row, (kind, op, comm, peer, match_seq, start, end, state) in zip(made, items, strict=True):
+        row["kind"], row["op"], row["comm_index"], row["peer_or_root"] = kind, op, comm, peer
+        row["match_seq"], row["start_ns"], row["end_ns"], row["state"] = (
+            match_seq,
+            start,
+            end,
+            state,
+        )
+    return made
+
+
+def view(rank, finished, in_flight):
+    return RankView(
+        state=RankState(global_rank=rank, liveness=Liveness.ALIVE),
+        records=finished,
+        in_flight=in_flight,
+        owner_tids=np.arange(len(in_flight)),
+        is_overdue=np.ones(len(in_flight), bool),
+        comm_ids=np.array([-1, 40, 41], np.int32),
+    )
+
+
+def test_progress_and_in_flight_per_stream():
+    first = (COLL, Op.ALL_REDUCE, 1, -1, 1, 10, 20, OpState.DONE)
+    sent = (P2P, Op.SEND, 2, 1, 3, 30, 35, OpState.DONE)
+    open_marker = (COLL, Op.ALL_REDUCE, 1, -1, 2, 40, 0, OpState.OPEN)
+    waiting = (COLL, Op.ALL_REDUCE, 1, -1, 2, 40, 0, OpState.UNKNOWN)
+    event = hang_event(
+        [view(1, rows(first), rows()), view(0, rows(first, sent, open_marker), rows(waiting))],
+        now_mono_ns=100, now_real_ns=0, overdue_limit_ns=50, world_size=2,
+    )  # fmt: skip
+    assert [state.global_rank for state in event.ranks] == [0, 1]
+    (op,) = event.in_flight
+    assert (op.global_rank, op.comm_id, op.match_seq, op.age_ns) == (0, 40, 2, 60)
+    assert [
+        (p.global_rank, p.comm_id, p.peer, p.direction, p.last_entered, p.last_done)
+        for p in event.progress
+    ] == [(0, 40, -1, 0, 2, 1), (0, 41, 1, Op.SEND, 3, 3), (1, 40, -1, 0, 1, 1)]
+
+
+def test_a_communicator_without_a_row_stays_unknown():
+    event = hang_event(
+        [view(0, rows(), rows((COLL, Op.BARRIER, 9, -1, 1, 5, 0, OpState.UNKNOWN)))],
+        now_mono_ns=9, now_real_ns=0, overdue_limit_ns=1, world_size=1,
+    )  # fmt: skip
+    assert event.in_flight[0].comm_id == -1
