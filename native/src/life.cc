@@ -1,0 +1,216 @@
+#include "life.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "drain.h"
+#include "text.h"
+
+namespace ci {
+namespace {
+
+constexpr int64_t kCloseNs = 5 * kNsPerS;
+
+// Everything of one recorder, born as zeroed pages: untouched parts cost nothing, and a forked child
+// can let go of it as a whole.
+struct World {
+  Recorder recorder;
+  Drain drain;
+};
+
+World* world = nullptr;
+pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+bool is_settled = false;  // no (further) start is tried in this process
+bool has_fork_handler = false;
+uint32_t fork_depth = 0;
+int64_t n_forked_ops = 0;
+char reason[kPathBytes] = "no communicator yet";
+
+void say_inert(const char* why, bool with_log) {
+  copy_field(reason, why);
+  if (with_log) log_line("nothing is recorded: %s", why);
+}
+
+// In a forked child: the parent's box and segments stay untouched, this process starts with nothing.
+void leave_parent(World* parents, bool directly_after_fork) {
+  if (!__atomic_compare_exchange_n(&world, &parents, nullptr, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) return;
+  parents->recorder.box.forget(directly_after_fork);
+  parents->drain.forget(directly_after_fork);
+  lock = PTHREAD_MUTEX_INITIALIZER;
+  identity_after_fork();
+  is_settled = false;
+  fork_depth++;
+  n_forked_ops = 0;
+  say_inert("forked: no communicator of its own yet", false);
+}
+
+void after_fork_in_child() {
+  World* parents = __atomic_load_n(&world, __ATOMIC_ACQUIRE);
+  if (parents != nullptr) leave_parent(parents, true);
+}
+
+// One page that reads 1 in this process and 0 in every child, even one made without fork handlers.
+uint32_t* new_alive_page() {
+  const long page = sysconf(_SC_PAGESIZE);
+  void* at = mmap(nullptr, static_cast<size_t>(page), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED) return nullptr;
+  madvise(at, static_cast<size_t>(page), MADV_WIPEONFORK);  // before Linux 4.14 only the fork handler helps
+  return static_cast<uint32_t*>(at);
+}
+
+World* new_world() {
+  void* at = mmap(nullptr, sizeof(World), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return at == MAP_FAILED ? nullptr : static_cast<World*>(at);
+}
+
+void* drain_main(void* drain) {
+  pthread_setname_np(pthread_self(), "comminsight");
+  static_cast<Drain*>(drain)->run();
+  return nullptr;
+}
+
+// All signals stay with the application's threads.
+bool start_drain(World& w) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, 1 << 20);
+  int error = pthread_create(&w.recorder.drain_thread, &attributes, drain_main, &w.drain);
+  if (error != 0) error = pthread_create(&w.recorder.drain_thread, nullptr, drain_main, &w.drain);
+  pthread_attr_destroy(&attributes);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error != 0) log_line("no drain thread (%s): only the black box is written", strerror(error));
+  return error == 0;
+}
+
+bool is_switched_off(const Settings& settings) {
+  if (env_is_true("COMMINSIGHT_DISABLE")) {
+    say_inert("disabled by COMMINSIGHT_DISABLE", false);
+    return true;
+  }
+  if (access(settings.disable_file, F_OK) != 0) return false;
+  char why[kPathBytes + 32] = "disabled by file ";
+  strcat(why, settings.disable_file);
+  say_inert(why, false);
+  return true;
+}
+
+World* start() {
+  Settings settings;
+  read_settings(&settings);
+  if (is_switched_off(settings)) return nullptr;
+  World* w = new_world();
+  uint32_t* alive = w != nullptr ? new_alive_page() : nullptr;
+  char why[3 * kPathBytes] = "out of memory";
+  if (alive == nullptr || !w->recorder.start(settings, fork_depth, why, sizeof why)) {
+    say_inert(why, true);
+    if (w != nullptr) munmap(w, sizeof(World));
+    return nullptr;
+  }
+  w->recorder.alive = alive;
+  w->drain.prepare(&w->recorder);
+  if (n_forked_ops != 0) w->recorder.lose(0, CI_LOSSREASON_FORKED, n_forked_ops);
+  if (!has_fork_handler) has_fork_handler = pthread_atfork(nullptr, nullptr, after_fork_in_child) == 0;
+  store_release(*alive, 1);
+  w->recorder.box.go_live();
+  w->recorder.drain_runs = start_drain(*w) ? 1 : 0;
+  reason[0] = 0;
+  return w;
+}
+
+int join_drain(Recorder& r) {
+  timespec deadline;
+  clock_gettime(CLOCK_REALTIME, &deadline);
+  deadline.tv_sec += kCloseNs / kNsPerS;
+  store_release(r.stop, 1);
+  r.wake_drain();
+  const int error = pthread_timedjoin_np(r.drain_thread, nullptr, &deadline);
+  if (error != 0) pthread_detach(r.drain_thread);  // stuck in a dead disk: nobody waits for that
+  return -error;
+}
+
+}  // namespace
+
+Recorder* recorder() {
+  World* w = __atomic_load_n(&world, __ATOMIC_ACQUIRE);
+  if (w == nullptr) return nullptr;
+  if (load_relaxed(*w->recorder.alive) == 1) return &w->recorder;
+  if (load_relaxed(w->recorder.stop) == 0) leave_parent(w, false);  // not closed: a child without fork handlers
+  return nullptr;
+}
+
+Recorder* recorder_or_start() {
+  if (Recorder* running = recorder()) return running;
+  pthread_mutex_lock(&lock);
+  if (world == nullptr && !is_settled) {
+    is_settled = true;
+    __atomic_store_n(&world, start(), __ATOMIC_RELEASE);
+  }
+  pthread_mutex_unlock(&lock);
+  return recorder();
+}
+
+const char* inert_reason() {
+  recorder();  // notices a fork
+  return reason;
+}
+
+int flush(int32_t timeout_ms) {
+  Recorder* r = recorder();
+  if (r == nullptr || r->drain_runs == 0) return 0;
+  const int64_t target = r->ring.head();
+  const int64_t deadline = mono_ns() + timeout_ms * kNsPerMs;
+  for (;;) {
+    const uint32_t ticket = add(r->flush_asked, 1) + 1;
+    r->wake_drain();
+    uint32_t done = load_acquire(r->flush_done);
+    for (int64_t now = mono_ns(); static_cast<int32_t>(done - ticket) < 0; now = mono_ns()) {
+      if (now >= deadline) return -ETIMEDOUT;
+      futex_wait(r->flush_done, done, deadline - now);
+      done = load_acquire(r->flush_done);
+    }
+    if (const auto error = static_cast<int>(load_acquire(r->box.header()->segment_errno))) return -error;
+    if (load_acquire(r->consumed_seq) >= target) return 0;
+    usleep(1000);  // a producer holds its number and has not written yet
+  }
+}
+
+int close_recorder() {
+  Recorder* r = recorder();
+  if (r == nullptr) return 0;
+  pthread_mutex_lock(&lock);
+  int result = 0;
+  if (exchange(*r->alive, 0) == 1) {
+    say_inert("closed", false);
+    if (r->drain_runs != 0) result = join_drain(*r);
+    else r->box.mark_closed();
+    store_release(r->stop, 1);
+  }
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+bool is_comm_of(const Recorder& r, uint32_t comm_token) {
+  const uint32_t comm = comm_token & 0xFFFF;
+  return comm_token >> 16 == r.fork_depth && comm != 0 && comm <= r.comms.count();
+}
+
+uint32_t comm_row(Recorder& r, uint32_t comm_token) {
+  if (is_comm_of(r, comm_token)) return comm_token & 0xFFFF;
+  const bool is_parents = comm_token != 0 && comm_token >> 16 != r.fork_depth;
+  r.lose(0, is_parents ? CI_LOSSREASON_FORKED : CI_LOSSREASON_COMM_TABLE_FULL);
+  return 0;
+}
+
+void note_unrecorded_op() {
+  if (load_relaxed(fork_depth) != 0) add(n_forked_ops, 1);
+}
+
+int64_t forked_ops() { return load_relaxed(n_forked_ops); }
+
+}  // namespace ci

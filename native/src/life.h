@@ -1,0 +1,28 @@
+// Birth and death of the recorder in this process: first communicator, fork, close, kill switch.
+#ifndef COMMINSIGHT_LIFE_H
+#define COMMINSIGHT_LIFE_H
+#include "recorder.h"
+
+namespace ci {
+
+// The recorder of this process, nullptr when nothing is recorded (not started, inert, forked, closed).
+// Called on the hot path: two loads.
+Recorder* recorder();
+// The same, and starts one if this process may have one. Takes a lock, creates files: may block.
+Recorder* recorder_or_start();
+const char* inert_reason();
+
+// Waits until all that was recorded before the call is in a segment. 0 or a negative errno.
+int flush(int32_t timeout_ms);
+int close_recorder();
+
+// Row number behind a number that ci_comm_register gave out; 0 when it is none of this recorder's. An op
+// of a parent's communicator is counted as FORKED.
+uint32_t comm_row(Recorder& recorder, uint32_t comm_token);
+bool is_comm_of(const Recorder& recorder, uint32_t comm_token);
+// An op came while nothing is recorded.
+void note_unrecorded_op();
+int64_t forked_ops();
+
+}  // namespace ci
+#endif

@@ -1,0 +1,124 @@
+// The recorder: one per process, behind both doors. The hot path (begin, launched, end, lose) is here
+// and in recorder.cc: no allocation, no system call but the clock, no lock, no logging. The drain thread
+// (drain.h) does everything that may wait.
+#ifndef COMMINSIGHT_RECORDER_H
+#define COMMINSIGHT_RECORDER_H
+#include <pthread.h>
+
+#include "box.h"
+#include "comms.h"
+#include "identity.h"
+#include "ring.h"
+#include "settings.h"
+#include "slots.h"
+
+// What ci_stat counts, for tests and doctor. Losses by reason stand in the loss rows of the box.
+enum ci_stat : int32_t {
+  CI_STAT_OPS_BEGUN = 0,        // ops that took a sequence number
+  CI_STAT_RECORDS_PUSHED = 1,   // records in the ring since the start, markers and notices too
+  CI_STAT_OPS_RECORDED = 2,     // ops whose final record went into the ring
+  CI_STAT_OPS_IN_FLIGHT = 3,    // slots in use
+  CI_STAT_LOST = 4,             // sum of all loss rows
+  CI_STAT_DRAINED_SEQ = 5,      // newest record that is in a segment
+  CI_STAT_DRAIN_TICKS = 6,      // rounds of the drain thread
+  CI_STAT_SLOT_SCANS = 7,       // rounds that had to look at slots
+  CI_STAT_PRODUCER_WAKES = 8,   // times a producer woke the drain thread
+  CI_STAT_SEGMENTS_SEALED = 9,
+  CI_STAT_SEGMENT_ERRNO = 10,   // 0 when segments are written
+  CI_STAT_PEERS_UNPLACED = 11,  // P2P ops without match_seq: peer table full
+  CI_STAT_SLOTS_RECYCLED = 12,  // overdue ops whose slot went to another op
+  CI_STAT_FORK_DEPTH = 13,      // forks between this process and the first recorder
+  CI_STAT_FORKED_OPS = 14,      // ops of a forked child on its parent's communicators
+};
+constexpr int32_t kLossSumStat = 64;  // CI_STAT 64 + reason: sum over all rows of one reason
+
+namespace ci {
+
+class Recorder {
+ public:
+  // Everything is in place and zeroed; creates the box. False with `why` when the process stays inert.
+  bool start(const Settings& settings, uint32_t fork_depth, char* why, size_t why_bytes);
+
+  uint32_t register_comm(const CommSpec& spec);
+  // Ends its ops in flight as ABORTED.
+  void retire_comm(uint32_t comm);
+
+  // `partial` holds what the caller knows of the op; sequence numbers and times are filled in. Returns the
+  // handle, 0 when the op is not tracked (and counted).
+  uint64_t begin(uint32_t comm, ci_record* partial);
+  void launched(uint64_t handle);
+  bool end(uint64_t handle, uint8_t state, uint8_t timing_source);
+  void lose(uint32_t comm, uint32_t reason, int64_t count = 1);
+  // A record that is not an op's end: OPEN, OVERDUE, DRAIN, NOTICE. No quota.
+  bool publish_marker(ci_record* record);
+  // Everything before it may be committed.
+  void drain_marker();
+
+  int64_t stat(int32_t which) const;
+
+  // --- for the drain thread ---
+  // Completes an op whose slot the caller owns (state ENDING).
+  bool complete(int slot, const OpEnd& end);
+  // Gives the slot of an overdue op, taken by the caller, to others.
+  void recycle(int slot);
+  // Says that record `seq` of `comm` has left the backlog.
+  void consumed(uint32_t comm) { sub(comms.state(comm).ring_backlog, 1); }
+  // Row of the communicator that took number `seq`: 0 when that is not known (any more), kNobody when its
+  // record was given up and counted by the producer itself.
+  uint32_t writer_of(int64_t seq) const;
+  void wake_drain();
+
+  static constexpr uint32_t kNobody = 1023;
+  static constexpr int64_t kWriters = 8 * CI_RING_CAPACITY;  // numbers that writer_of remembers
+
+  Box box;
+  Ring ring;
+  SlotTable slots;
+  CommTable comms;
+  Settings settings;
+  ProcessFacts facts;
+  char environment_json[kIdentityBytes - 3072];
+  int64_t created_mono_ns;
+  int64_t created_real_ns;
+  uint32_t* alive;      // 1 on a page that a fork wipes; 0 in a child and after close
+  uint32_t fork_depth;  // upper half of the numbers given for communicators
+
+  // In force on the hot path; written by the drain thread.
+  alignas(64) uint32_t enabled;
+  uint32_t event_mask;
+  int64_t min_size_bytes;
+
+  // Shared with the drain thread.
+  alignas(64) int64_t consumed_seq;  // everything up to here has been drained or counted
+  int64_t progress_ns;               // begin of the drain thread's latest round; 0: there is none
+  alignas(64) uint32_t wake_word;
+  uint32_t wake_pending;
+  uint32_t stop;
+  uint32_t flush_asked;
+  uint32_t flush_done;
+  uint32_t drain_runs;
+  pthread_t drain_thread;
+  char session_dir[kPathBytes];  // set once the first segment is open
+  uint32_t segment_number;       // 0: none open
+  int64_t ticks, slot_scans, producer_wakes, segments_sealed, slots_recycled;
+
+ private:
+  uint32_t refusal(const ci_record& record) const;
+  int take_slot(uint32_t comm, uint32_t* reason);
+  void fill_slot(int slot, const ci_record& record);
+  void free_slot(int slot, uint32_t comm);
+  bool publish(uint32_t comm, ci_record* record, bool with_quota);
+  bool is_over_ring_share(const CommState& state, int64_t now, int64_t backlog) const;
+  uint32_t thread_id();
+  void note_writer(int64_t seq, uint32_t comm);
+
+  pthread_key_t tid_key_;
+  bool has_tid_key_;
+  uint32_t salt_;
+  int64_t* losses_;
+  alignas(64) int64_t ops_recorded_;
+  uint16_t writers_[kWriters];  // lap << 10 | communicator of a number: names what was overwritten
+};
+
+}  // namespace ci
+#endif
