@@ -1,0 +1,170 @@
+"""Who began a hang: the rank everybody waits for, directly or over several groups.
+
+The verdict follows the wait-for graph and not the clock: neither the op that was overdue first
+nor the rank that complained is the origin by itself. A rank without evidence is never named; if
+waiting ends at one, there is no verdict and its data is what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from comminsight.diagnosis import codes
+from comminsight.diagnosis.chain import hang_chain, hang_coverage, op_name, op_ref
+from comminsight.diagnosis.codes import message
+from comminsight.diagnosis.findings import Finding, findings
+from comminsight.diagnosis.hang_evidence import (
+    evidence_of,
+    missing_of,
+    signatures_of,
+    stack_of,
+    stacks_of,
+)
+from comminsight.diagnosis.killed import judge_killed
+from comminsight.diagnosis.presence import Observed, observe
+from comminsight.diagnosis.signatures import Mismatch, first_mismatch
+from comminsight.diagnosis.waitfor import WaitGraph
+from comminsight.model.hang import HangEvent, Liveness, Presence, StackSource
+from comminsight.model.topology import Communicator
+from comminsight.model.verdict import Cause, Confidence, Evidence, Message, Verdict
+
+RULE = "hang"
+
+
+def judge_hang(event: HangEvent, communicators: Sequence[Communicator]) -> Verdict:
+    """The verdict on an observed hang; NO_VERDICT with what is missing when it cannot be told.
+
+    Precedence: all processes dead → how the run ended; members that disagree on one op → the
+    mismatch; otherwise the origin of the wait-for graph that most ranks wait for.
+    """
+    observed = observe(event, communicators)
+    if event.ranks and all(observed.is_gone(state.global_rank) for state in event.ranks):
+        return judge_killed(event, communicators)
+    mismatch = first_mismatch(observed.instances)
+    if mismatch is not None:
+        return _mismatch_verdict(observed, mismatch)
+    limit_ns = event.overdue_limit_ns
+    if not any(op.is_overdue or op.age_ns >= limit_ns for op in event.in_flight):
+        return _no_verdict(observed, message(codes.MISSING_OVERDUE, limit_ns=limit_ns))
+    graph = WaitGraph(observed)
+    found = findings(observed, graph.origins())
+    if not found:
+        waiting = sorted({op.global_rank for op in event.in_flight})
+        return _no_verdict(observed, message(codes.MISSING_ORIGIN, ranks=waiting))
+    return _verdict(observed, graph, found[0], found[1:])
+
+
+def _verdict(
+    observed: Observed, graph: WaitGraph, main: Finding, others: Sequence[Finding]
+) -> Verdict:
+    direct = graph.direct_waiters(main.culprits) if main.culprits else main.victims
+    culprits = main.culprits if main.cause is not Cause.NO_VERDICT else ()
+    instance = main.instance
+    return Verdict(
+        rule=RULE,
+        cause=main.cause,
+        confidence=_confidence(observed, main),
+        coverage=hang_coverage(observed.event),
+        culprits=culprits,
+        victims=main.victims,
+        comm_id=instance.key.comm_id if instance is not None else -1,
+        first_bad_op=op_ref(instance) if instance is not None else None,
+        measures={
+            "longest_wait_ns": float(instance.age_ns if instance is not None else 0),
+            "n_waiting": float(len(main.victims)),
+            "n_waiting_directly": float(len(set(direct) & set(main.victims))),
+        },
+        chain=hang_chain(observed, instance, culprits),
+        evidence=(*evidence_of(observed, main, direct), *_other_origins(others)),
+        missing=tuple(missing_of(observed, main)),
+        next_actions=tuple(_actions(observed, main)),
+    )
+
+
+def _mismatch_verdict(observed: Observed, mismatch: Mismatch) -> Verdict:
+    instance, culprits = mismatch.instance, mismatch.culprits
+    missing = list(missing_of(observed, None))
+    if mismatch.is_tied:
+        missing.insert(0, message(codes.MISSING_MAJORITY, ranks=list(culprits)))
+    comm = instance.communicator.label
+    name = op_name(instance.first_op.op)
+    return Verdict(
+        rule=RULE,
+        cause=mismatch.cause,
+        confidence=Confidence.MEDIUM if mismatch.is_tied else Confidence.HIGH,
+        coverage=hang_coverage(observed.event),
+        culprits=culprits,
+        victims=tuple(sorted(set(instance.waiters) - set(culprits))),
+        comm_id=instance.key.comm_id,
+        first_bad_op=op_ref(instance),
+        measures={"longest_wait_ns": float(instance.age_ns)},
+        chain=hang_chain(observed, instance, culprits),
+        evidence=(*signatures_of(mismatch), *stacks_of(observed, culprits)),
+        missing=tuple(missing),
+        next_actions=(message(codes.COMPARE_PATHS, ranks=list(culprits), op=name, comm=comm),),
+    )
+
+
+def _no_verdict(observed: Observed, why: Message) -> Verdict:
+    return Verdict(
+        rule=RULE,
+        cause=Cause.NO_VERDICT,
+        confidence=Confidence.NONE,
+        coverage=hang_coverage(observed.event),
+        missing=(why, *missing_of(observed, None)),
+        chain=hang_chain(observed, None, ()),
+    )
+
+
+def _confidence(observed: Observed, found: Finding) -> Confidence:
+    """High when every member's place is known and nothing but the origin stands against it."""
+    if found.cause is Cause.NO_VERDICT:
+        return Confidence.NONE
+    instance = found.instance
+    is_doubtful = instance is not None and bool(
+        instance.n_unnamed or Presence.UNKNOWN in instance.presence.values()
+    )
+    if is_doubtful:
+        return Confidence.LOW
+    states = [observed.states[rank] for rank in found.culprits if rank in observed.states]
+    is_unsure = any(state.liveness is Liveness.UNKNOWN for state in states)
+    is_partial = len(observed.states) < observed.event.world_size
+    if is_unsure or is_partial or not found.origin.is_certain:
+        return Confidence.MEDIUM
+    return Confidence.HIGH
+
+
+def _other_origins(others: Sequence[Finding]) -> Iterator[Evidence]:
+    for found in others:
+        if found.culprits:
+            ranks = list(found.culprits)
+            said = message(codes.OTHER_ORIGIN, ranks=ranks, n_waiting=len(found.victims))
+            yield Evidence(kind="graph", message=said)
+
+
+def _actions(observed: Observed, found: Finding) -> Iterator[Message]:
+    ranks = list(found.culprits)
+    comm = found.instance.communicator.label if found.instance is not None else ""
+    name = op_name(found.instance.first_op.op) if found.instance is not None else ""
+    match found.cause:
+        case Cause.NO_VERDICT:
+            yield message(codes.COLLECT_RANKS, ranks=ranks)
+        case Cause.RANK_DEAD:
+            yield message(codes.READ_FIRST_ERROR, ranks=ranks)
+            hosts = sorted({observed.states[r].host for r in ranks if r in observed.states})
+            yield message(codes.READ_KERNEL_LOG, hosts=hosts)
+        case Cause.CROSS_GROUP_CYCLE:
+            labels = {edge.instance.communicator.label for edge in found.origin.cycle}
+            yield message(codes.ORDER_GROUPS, comms=sorted(labels))
+        case Cause.ALL_PRESENT_STUCK:
+            yield message(codes.CHECK_TRANSFER, comm=comm)
+        case Cause.CONTROL_FLOW_SKIP | Cause.P2P_UNMATCHED:
+            yield message(codes.COMPARE_PATHS, ranks=ranks, op=name, comm=comm)
+        case _:
+            yield from (_stack_action(observed, rank) for rank in found.culprits)
+
+
+def _stack_action(observed: Observed, rank: int) -> Message:
+    stack = stack_of(observed, rank)
+    has_text = stack is not None and stack.source is not StackSource.NONE
+    return message(codes.READ_STACK if has_text else codes.TAKE_STACK, rank=rank)

@@ -1,0 +1,177 @@
+"""What a hang verdict shows: who is absent, who waits, what processes say, what is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from comminsight.diagnosis import codes
+from comminsight.diagnosis.chain import dtype_name, op_name
+from comminsight.diagnosis.codes import message
+from comminsight.diagnosis.findings import Finding, went_on
+from comminsight.diagnosis.presence import Instance, Observed
+from comminsight.diagnosis.signatures import Mismatch
+from comminsight.model.hang import Liveness, Presence, Stack, StackSource
+from comminsight.model.ops import Op
+from comminsight.model.verdict import Cause, Evidence, Message, MessageParam
+
+MAX_STACKS = 8
+
+
+def evidence_of(observed: Observed, found: Finding, direct: tuple[int, ...]) -> Iterator[Evidence]:
+    """Absent, waiting, dead or gone on, then the stacks of the culprits verbatim."""
+    instance = found.instance
+    if found.origin.cycle:
+        yield from _cycle(found)
+    elif instance is not None and instance.is_complete:
+        yield _instance_evidence(codes.ALL_PRESENT, instance, instance.waiters)
+    elif instance is not None and found.cause is Cause.NO_VERDICT:
+        yield _instance_evidence(codes.IN_FLIGHT, instance, instance.waiters)
+    elif instance is not None:
+        yield _absence(observed, found, instance)
+        yield _instance_evidence(codes.IN_FLIGHT, instance, instance.waiters)
+    indirect = sorted(set(found.victims) - set(direct) - set(_members(found)))
+    if indirect:
+        culprits = list(found.culprits)
+        yield Evidence(
+            kind="graph",
+            message=message(codes.WAITS_TRANSITIVELY, ranks=indirect, culprits=culprits),
+        )
+    for rank in found.culprits:
+        yield from _process(observed, found, rank)
+    yield from stacks_of(observed, found.culprits)
+
+
+def signatures_of(mismatch: Mismatch) -> Iterator[Evidence]:
+    """One line per group of ranks that agree, the majority first."""
+    instance = mismatch.instance
+    by_rank = {op.global_rank: op for op in instance.ops}
+    for group in mismatch.groups:
+        op = by_rank[group[0]]
+        yield Evidence(
+            kind="record",
+            message=message(
+                codes.SIGNATURE, ranks=list(group), op=op_name(op.op), size_bytes=op.size_bytes,
+                dtype=dtype_name(op.dtype), root=op.peer,
+            ),
+            global_rank=group[0], comm_id=op.comm_id, op_seq=op.op_seq, match_seq=op.match_seq,
+        )  # fmt: skip
+
+
+def stacks_of(observed: Observed, ranks: tuple[int, ...]) -> Iterator[Evidence]:
+    """The stacks of ``ranks``, word for word."""
+    for rank in ranks[:MAX_STACKS]:
+        stack = stack_of(observed, rank)
+        if stack is not None and stack.source is not StackSource.NONE:
+            said = message(codes.STACK, rank=rank, source=stack.source.value)
+            yield Evidence(kind="stack", message=said, global_rank=rank, text=stack.text)
+
+
+def missing_of(observed: Observed, found: Finding | None) -> Iterator[Message]:
+    """What was not known, beginning with what weighs most."""
+    event = observed.event
+    seen = {state.global_rank for state in event.ranks}
+    unseen = set(range(event.world_size)) - seen
+    # the ranks at which the waiting ends come alone and first: their data decides
+    deciding = unseen & set(found.culprits) if found is not None else set()
+    for ranks in (sorted(deciding), sorted(unseen - deciding)):
+        if ranks:
+            yield message(codes.MISSING_RANKS, ranks=ranks)
+    lossy = [state for state in event.ranks if state.records_lost]
+    if lossy:
+        ranks = sorted(state.global_rank for state in lossy)
+        lost = sum(state.records_lost for state in lossy)
+        yield message(codes.MISSING_RECORDS, ranks=ranks, lost=lost)
+    if observed.n_without_communicator:
+        yield message(codes.MISSING_COMMUNICATOR, n_ops=observed.n_without_communicator)
+    if found is not None:
+        yield from _missing_of_finding(observed, found)
+
+
+def stack_of(observed: Observed, rank: int) -> Stack | None:
+    """The best stack of ``rank``: a text before a reason."""
+    stacks = [stack for stack in observed.event.stacks if stack.global_rank == rank]
+    return min(stacks, key=lambda stack: stack.source is StackSource.NONE, default=None)
+
+
+def _missing_of_finding(observed: Observed, found: Finding) -> Iterator[Message]:
+    instance = found.instance
+    if instance is not None and instance.n_unnamed:
+        comm = instance.communicator.label
+        yield message(codes.MISSING_MEMBERS, comm=comm, n_members=instance.n_unnamed)
+    if not found.origin.is_certain:
+        senders = {
+            op.global_rank for one in observed.instances for op in one.ops if op.op == Op.SEND
+        }
+        uncertain = senders & {*found.culprits, *found.victims}
+        if uncertain:
+            yield message(codes.MISSING_SEND_END, ranks=sorted(uncertain))
+    states = [observed.states[rank] for rank in found.culprits if rank in observed.states]
+    unsure = [state.global_rank for state in states if state.liveness is Liveness.UNKNOWN]
+    if unsure:
+        yield message(codes.MISSING_LIVENESS, ranks=unsure)
+    silent = [s.global_rank for s in states if s.liveness is Liveness.DEAD and not s.exit_status]
+    if silent:
+        yield message(codes.MISSING_EXIT_STATUS, ranks=silent)
+    for state in states:
+        stack = stack_of(observed, state.global_rank)
+        is_readable = state.liveness in {Liveness.ALIVE, Liveness.UNKNOWN}
+        if is_readable and (stack is None or stack.source is StackSource.NONE):
+            reason = stack.reason if stack is not None else ""
+            yield message(codes.MISSING_STACK, rank=state.global_rank, reason=reason)
+
+
+def _absence(observed: Observed, found: Finding, instance: Instance) -> Evidence:
+    ranks = list(found.culprits)
+    entered = [observed.progress(rank, instance.key) for rank in ranks if rank in instance.presence]
+    last = min((p.last_entered if p is not None else 0 for p in entered), default=0)
+    return _instance_evidence(codes.ABSENT, instance, found.culprits, last_entered=last)
+
+
+def _instance_evidence(
+    code: str, instance: Instance, ranks: tuple[int, ...], **more: MessageParam
+) -> Evidence:
+    op = instance.first_op
+    params: dict[str, MessageParam] = {
+        "ranks": list(ranks), "op": op_name(op.op), "comm": instance.communicator.label,
+        "match_seq": op.match_seq, **more,
+    }  # fmt: skip
+    if code != codes.ABSENT:
+        params["age_ns"] = instance.age_ns
+    return Evidence(
+        kind="record", message=message(code, **params), comm_id=op.comm_id,
+        match_seq=op.match_seq, global_rank=ranks[0] if len(ranks) == 1 else -1,
+    )  # fmt: skip
+
+
+def _cycle(found: Finding) -> Iterator[Evidence]:
+    for edge in found.origin.cycle:
+        op = next(op for op in edge.instance.ops if op.global_rank == edge.waiter)
+        said = message(
+            codes.CYCLE_EDGE, waiter=edge.waiter, waited_for=edge.waited_for, op=op_name(op.op),
+            comm=edge.instance.communicator.label, match_seq=op.match_seq,
+        )  # fmt: skip
+        yield Evidence(
+            kind="record", message=said, global_rank=edge.waiter, comm_id=op.comm_id,
+            op_seq=op.op_seq, match_seq=op.match_seq,
+        )  # fmt: skip
+
+
+def _process(observed: Observed, found: Finding, rank: int) -> Iterator[Evidence]:
+    state = observed.states.get(rank)
+    if state is None:
+        return
+    if state.liveness is Liveness.DEAD:
+        said = message(codes.DIED, rank=rank, exit_status=state.exit_status)
+        yield Evidence(kind="process", message=said, global_rank=rank, text=state.exit_status)
+    elif state.liveness is Liveness.CLOSED:
+        yield Evidence(kind="process", message=message(codes.LEFT, rank=rank), global_rank=rank)
+    elif found.cause is Cause.CONTROL_FLOW_SKIP and found.instance is not None:
+        later_ns = went_on(observed, rank, found.instance)
+        said = message(codes.WENT_ON, rank=rank, later_ns=later_ns)
+        yield Evidence(kind="record", message=said, global_rank=rank)
+
+
+def _members(found: Finding) -> tuple[int, ...]:
+    if found.instance is None:
+        return ()
+    return found.instance.ranks(Presence.ENTERED, Presence.DONE)

@@ -1,0 +1,123 @@
+"""How a run ended whose processes are gone: killed from outside, one death first, or in order.
+
+A run of which every process died is *killed*; where some live on, only the dead are named. What
+was in flight at death is stated, since it is read from what the dead processes left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from comminsight.diagnosis import codes
+from comminsight.diagnosis.chain import hang_chain, hang_coverage, op_name, op_ref
+from comminsight.diagnosis.codes import message
+from comminsight.diagnosis.presence import Observed, observe
+from comminsight.model.hang import HangEvent, Liveness, RankState
+from comminsight.model.topology import Communicator
+from comminsight.model.verdict import Cause, Confidence, Evidence, Message, Verdict
+
+RULE = "killed"
+
+# deaths closer together than this are one event, as when a launcher kills its children
+TOGETHER_NS = 1_000_000_000
+
+
+def judge_killed(event: HangEvent, communicators: Sequence[Communicator]) -> Verdict:
+    """JOB_KILLED when all seen processes died together, RANK_DEAD when one was silent long before
+    the others or when others live, HEALTHY when all ended in order with nothing in flight."""
+    observed = observe(event, communicators)
+    dead = [state for state in event.ranks if state.liveness is Liveness.DEAD]
+    if not dead:
+        return _without_death(observed)
+    cause, culprits = _cause(event, dead)
+    oldest = observed.instances[0] if observed.instances else None
+    silent = sorted(state.global_rank for state in dead if not state.exit_status)
+    return Verdict(
+        rule=RULE,
+        cause=cause,
+        confidence=Confidence.MEDIUM if silent else Confidence.HIGH,
+        coverage=hang_coverage(event),
+        culprits=culprits,
+        victims=_victims(event, culprits) if cause is Cause.RANK_DEAD else (),
+        comm_id=oldest.key.comm_id if oldest is not None else -1,
+        first_bad_op=op_ref(oldest) if oldest is not None else None,
+        measures={"n_in_flight": float(len(event.in_flight))},
+        chain=hang_chain(observed, oldest, culprits),
+        evidence=(*_deaths(dead), *_in_flight_at_death(observed, dead)),
+        missing=tuple(_missing(event, silent)),
+        next_actions=tuple(_actions(dead)),
+    )
+
+
+def _cause(event: HangEvent, dead: list[RankState]) -> tuple[Cause, tuple[int, ...]]:
+    if len(dead) < len(event.ranks):
+        return Cause.RANK_DEAD, tuple(sorted(state.global_rank for state in dead))
+    # a rank that failed by itself has a status of its own among the killed
+    failed = [state for state in dead if state.exit_status and not _is_killed(state)]
+    if failed and len(failed) < len(dead):
+        first_ns = min(state.last_event_ns for state in failed)
+        ranks = [s.global_rank for s in failed if s.last_event_ns - first_ns <= TOGETHER_NS]
+        return Cause.RANK_DEAD, tuple(sorted(ranks))
+    return Cause.JOB_KILLED, ()
+
+
+def _is_killed(state: RankState) -> bool:
+    """True for a signal that somebody else sends; a crash is the process's own."""
+    status = state.exit_status.lower()
+    return any(name in status for name in ("sigkill", "sigterm", "sigint", "sighup")) or any(
+        status.endswith(f"signal {number}") for number in (9, 15, 2, 1)
+    )
+
+
+def _victims(event: HangEvent, culprits: tuple[int, ...]) -> tuple[int, ...]:
+    waiting = {op.global_rank for op in event.in_flight}
+    return tuple(sorted(waiting - set(culprits)))
+
+
+def _deaths(dead: list[RankState]) -> Iterator[Evidence]:
+    for state in dead:
+        said = message(codes.DIED, rank=state.global_rank, exit_status=state.exit_status)
+        yield Evidence(kind="process", message=said, global_rank=state.global_rank)
+
+
+def _in_flight_at_death(observed: Observed, dead: list[RankState]) -> Iterator[Evidence]:
+    ranks = {state.global_rank for state in dead}
+    for instance in observed.instances:
+        for op in instance.ops:
+            if op.global_rank in ranks:
+                said = message(
+                    codes.AT_DEATH, rank=op.global_rank, op=op_name(op.op),
+                    comm=instance.communicator.label, match_seq=op.match_seq, age_ns=op.age_ns,
+                )  # fmt: skip
+                yield Evidence(
+                    kind="record", message=said, global_rank=op.global_rank, comm_id=op.comm_id,
+                    op_seq=op.op_seq, match_seq=op.match_seq,
+                )  # fmt: skip
+
+
+def _missing(event: HangEvent, silent: list[int]) -> Iterator[Message]:
+    if silent:
+        yield message(codes.MISSING_EXIT_STATUS, ranks=silent)
+    seen = {state.global_rank for state in event.ranks}
+    unseen = sorted(set(range(event.world_size)) - seen)
+    if unseen:
+        yield message(codes.MISSING_RANKS, ranks=unseen)
+
+
+def _actions(dead: list[RankState]) -> Iterator[Message]:
+    yield message(codes.READ_FIRST_ERROR, ranks=sorted(state.global_rank for state in dead))
+    hosts = sorted({state.host for state in dead} - {""})
+    if hosts:
+        yield message(codes.READ_KERNEL_LOG, hosts=hosts)
+
+
+def _without_death(observed: Observed) -> Verdict:
+    is_clean = not observed.event.in_flight and bool(observed.event.ranks)
+    waiting = sorted({op.global_rank for op in observed.event.in_flight})
+    return Verdict(
+        rule=RULE,
+        cause=Cause.HEALTHY if is_clean else Cause.NO_VERDICT,
+        confidence=Confidence.HIGH if is_clean else Confidence.NONE,
+        coverage=hang_coverage(observed.event),
+        missing=() if is_clean else (message(codes.MISSING_ORIGIN, ranks=waiting),),
+    )

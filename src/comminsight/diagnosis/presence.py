@@ -1,0 +1,183 @@
+"""Op instances in flight anywhere, and where each member stands: entered, absent, done, unknown.
+
+Members meet on ``match_seq``: collectives by (communicator, n), P2P by (communicator, sender,
+receiver, n). *Unknown* is a rank that left no evidence, or one that lost records and shows no
+progress beyond the op; only a rank whose own records end before the op is *absent*. A dead
+process that never entered is absent: nothing can come from it any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from comminsight.model.hang import HangEvent, InFlightOp, Liveness, Presence, Progress, RankState
+from comminsight.model.ops import P2P_OPS, Op
+from comminsight.model.topology import Communicator
+
+GONE = frozenset({Liveness.DEAD, Liveness.CLOSED})
+
+
+class InstanceKey(NamedTuple):
+    """Identity of an op instance; ``source`` and ``target`` (comm-local) only for P2P."""
+
+    comm_id: int
+    match_seq: int
+    source: int = -1
+    target: int = -1
+
+    @property
+    def is_p2p(self) -> bool:
+        """True for a send and its receive."""
+        return self.source >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One op instance with at least one op in flight; ``presence`` is by global rank."""
+
+    key: InstanceKey
+    communicator: Communicator
+    ops: tuple[InFlightOp, ...]
+    presence: dict[int, Presence]
+    n_unnamed: int  # members that no evidence names
+
+    @property
+    def start_ns(self) -> int:
+        """When its first member entered."""
+        return min(op.start_ns for op in self.ops)
+
+    @property
+    def age_ns(self) -> int:
+        """How long its first member has been in it."""
+        return max(op.age_ns for op in self.ops)
+
+    @property
+    def first_op(self) -> InFlightOp:
+        """The op of the member that entered first."""
+        return min(self.ops, key=lambda op: (op.start_ns, op.global_rank))
+
+    @property
+    def waiters(self) -> tuple[int, ...]:
+        """Ranks that are in it, ascending."""
+        return tuple(sorted(op.global_rank for op in self.ops))
+
+    def ranks(self, *presences: Presence) -> tuple[int, ...]:
+        """Members that stand so, ascending."""
+        return tuple(sorted(r for r, presence in self.presence.items() if presence in presences))
+
+    @property
+    def is_complete(self) -> bool:
+        """True when every member entered or has even finished."""
+        return not self.n_unnamed and not self.ranks(Presence.ABSENT, Presence.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A hang event indexed for questions by rank, stream and instance."""
+
+    event: HangEvent
+    communicators: dict[int, Communicator]
+    states: dict[int, RankState]
+    instances: tuple[Instance, ...] = ()
+    n_without_communicator: int = 0
+    _progress: dict[tuple[int, int, int, int], Progress] = field(default_factory=dict)
+
+    def is_gone(self, global_rank: int) -> bool:
+        """True when the process is known to be dead or to have ended."""
+        state = self.states.get(global_rank)
+        return state is not None and state.liveness in GONE
+
+    def progress(self, global_rank: int, key: InstanceKey) -> Progress | None:
+        """How far ``global_rank`` came in the stream that ``key`` belongs to."""
+        comm_rank = self._comm_rank(global_rank, key.comm_id)
+        peer, direction = _stream(key, comm_rank)
+        return self._progress.get((global_rank, key.comm_id, peer, direction))
+
+    def presence(self, global_rank: int, key: InstanceKey) -> Presence:
+        """Where a rank without an op in flight stands towards ``key``."""
+        state = self.states.get(global_rank)
+        if state is None:
+            return Presence.UNKNOWN
+        progress = self.progress(global_rank, key)
+        if progress is not None and progress.last_done >= key.match_seq:
+            return Presence.DONE
+        if progress is not None and progress.last_entered >= key.match_seq:
+            return Presence.ENTERED
+        if state.liveness not in GONE and state.records_lost:
+            return Presence.UNKNOWN
+        return Presence.ABSENT
+
+    def _comm_rank(self, global_rank: int, comm_id: int) -> int:
+        return self.communicators[comm_id].members.index(global_rank)
+
+
+def observe(event: HangEvent, communicators: Iterable[Communicator]) -> Observed:
+    """The event with its op instances, oldest first."""
+    observed = Observed(
+        event,
+        {communicator.comm_id: communicator for communicator in communicators},
+        {state.global_rank: state for state in event.ranks},
+        _progress={(p.global_rank, p.comm_id, p.peer, p.direction): p for p in event.progress},
+    )
+    grouped: dict[InstanceKey, list[InFlightOp]] = {}
+    n_without = 0
+    for op in event.in_flight:
+        key = _key(op, observed.communicators)
+        if key is None:
+            n_without += 1
+        else:
+            grouped.setdefault(key, []).append(op)
+    found = (_instance(key, ops, observed) for key, ops in grouped.items())
+    instances = sorted(
+        (one for one in found if not _is_left_behind(one)), key=lambda one: (one.start_ns, one.key)
+    )
+    return Observed(
+        event, observed.communicators, observed.states, tuple(instances), n_without,
+        observed._progress,
+    )  # fmt: skip
+
+
+def _key(op: InFlightOp, communicators: dict[int, Communicator]) -> InstanceKey | None:
+    """The instance of an op; None when its communicator or its own place in it is not known."""
+    communicator = communicators.get(op.comm_id)
+    if communicator is None or op.global_rank not in communicator.members:
+        return None
+    if op.op not in P2P_OPS:
+        return InstanceKey(op.comm_id, op.match_seq)
+    if not 0 <= op.peer < communicator.comm_size:
+        return None
+    me = communicator.members.index(op.global_rank)
+    source, target = (me, op.peer) if op.op == Op.SEND else (op.peer, me)
+    return InstanceKey(op.comm_id, op.match_seq, source, target)
+
+
+def _instance(key: InstanceKey, ops: list[InFlightOp], observed: Observed) -> Instance:
+    communicator = observed.communicators[key.comm_id]
+    members = communicator.members
+    if key.is_p2p:
+        members = (members[key.source], members[key.target])
+    named = [rank for rank in members if rank >= 0]
+    inside = {op.global_rank for op in ops}
+    presence = {
+        rank: Presence.ENTERED if rank in inside else observed.presence(rank, key) for rank in named
+    }
+    return Instance(key, communicator, tuple(ops), presence, len(members) - len(named))
+
+
+def _is_left_behind(instance: Instance) -> bool:
+    """A send whose receive is over: nothing is pending, only nobody has waited for it yet."""
+    if not instance.key.is_p2p:
+        return False
+    is_only_send = all(op.op == Op.SEND for op in instance.ops)
+    return is_only_send and Presence.DONE in instance.presence.values()
+
+
+def _stream(key: InstanceKey, comm_rank: int) -> tuple[int, int]:
+    """(peer, direction) of the stream in which ``comm_rank`` counts this instance."""
+    if not key.is_p2p:
+        return -1, 0
+    if comm_rank == key.source:
+        return key.target, Op.SEND
+    return key.source, Op.RECV
