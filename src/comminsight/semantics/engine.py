@@ -1,0 +1,294 @@
+"""One session's records become steps: reorder, template choice, boundary machine, circuit breaker.
+
+    push(batch) ─► Reorder ─► held until a template wins ─► BoundaryMachine ─► StepSummary
+
+Nothing here reads a clock or a file, and every decision falls at a count of committed ops, so the
+steps do not depend on how the records were chunked: live equals replay. Memory is bounded by the
+safe window, by the holds and by ``max_held_ops``, whatever the length of the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import msgspec
+import numpy as np
+
+from comminsight.errors import InputError
+from comminsight.model.event import OP_DTYPE, empty_batch
+from comminsight.model.step import StepSummary
+from comminsight.model.tally import Tally
+from comminsight.model.topology import SessionIdentity
+from comminsight.model.views import TemplateScore
+from comminsight.semantics.boundary import BoundaryMachine, BoundarySnapshot
+from comminsight.semantics.comm_table import CommTable
+from comminsight.semantics.reorder import OrderSettings, OrderSnapshot, Reorder
+from comminsight.semantics.selection import Judge, Trial, select
+from comminsight.semantics.template import Template
+
+SNAPSHOT_VERSION = 1
+_FIRST_LOOK_OPS = 16
+_WATCH_OPS = 8192  # the breaker looks at multiples of this many ops
+
+
+class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of one session. ``min_steps`` steps must close in the trial before a template wins.
+
+    The session is broken off when no template has won after ``max_held_ops`` ops or
+    ``max_held_ns`` of stream time, and when the winner closes no step for ``max_ops_without_step``
+    ops or ``max_ns_without_step`` of stream time.
+    """
+
+    order: OrderSettings = OrderSettings()
+    min_steps: int = 2
+    patience_ops: int = 8192
+    max_held_ops: int = 131_072
+    max_held_ns: int = 4 * 3_600_000_000_000
+    max_ops_without_step: int = 4_000_000
+    max_ns_without_step: int = 4 * 3_600_000_000_000
+
+
+class EnginePhase(StrEnum):
+    """What the session is doing."""
+
+    SEEKING = "seeking"  # no template has won yet: ops are held
+    STEPPING = "stepping"
+    BROKEN = "broken"  # closed by the circuit breaker: see the reason
+    FINISHED = "finished"
+
+
+class EngineState(msgspec.Struct, frozen=True, kw_only=True):
+    """The session at a glance. ``reason`` is a catalogue code, empty unless it was broken off."""
+
+    phase: EnginePhase
+    template: str = ""
+    reason: str = ""
+    n_steps: int = 0
+    is_step_open: bool = False
+    n_pending: int = 0
+    n_held: int = 0
+
+
+class EngineSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """A session between two pushes; serialise it with ``msgspec.msgpack``."""
+
+    version: int
+    settings: EngineSettings
+    identity: SessionIdentity
+    phase: EnginePhase
+    reason: str
+    comms: bytes
+    order: OrderSnapshot
+    held: bytes
+    next_look: int
+    machine: BoundarySnapshot | None
+    selection: tuple[TemplateScore, ...]
+    n_steps: int
+    n_unplaced: int
+
+
+class SessionEngine:
+    """The semantics of one process: feed batches in arrival order, get final steps back."""
+
+    def __init__(
+        self,
+        templates: Sequence[Template],
+        settings: EngineSettings | None = None,
+        identity: SessionIdentity | None = None,
+    ) -> None:
+        self.settings = settings or EngineSettings()
+        self.identity = identity or SessionIdentity(session_id="")
+        self.selection: tuple[TemplateScore, ...] = ()
+        self._judge = Judge(tuple(templates), self.identity)
+        self._comms = CommTable(self.identity.world_size)
+        self._order = Reorder(self.settings.order)
+        self._phase = EnginePhase.SEEKING
+        self._reason = ""
+        self._held: list[np.ndarray] = []
+        self._next_look = _FIRST_LOOK_OPS
+        self._machine: BoundaryMachine | None = None
+        self._n_steps = 0
+        self._n_unplaced = 0  # ops held when the session was broken off
+
+    # input
+
+    def add_comms(self, rows: np.ndarray) -> None:
+        """Take communicator rows (``COMM_DTYPE``); they must come before the ops that use them."""
+        self._comms.add(rows)
+
+    def push(self, batch: np.ndarray) -> list[StepSummary]:
+        """Steps that became final with this batch (``OP_DTYPE``, in arrival order)."""
+        if self._is_closed:
+            self._order.tally.add("order_read", len(batch))
+            self._order.tally.add("order_dropped", len(batch))
+            return []
+        return self._count(self._advance(self._order.push(batch)))
+
+    def finish(self, explicit_end: bool = True) -> list[StepSummary]:  # noqa: FBT001
+        """The steps that the end of the input makes final; with ``explicit_end`` false, none.
+
+        Explicit end: pending records are emitted, a template is chosen with what there is, and the
+        last step comes out if its end is proved. Otherwise nothing is flushed: what is open stays
+        in the snapshot for more input to come.
+        """
+        if not explicit_end or self._is_closed:
+            return []
+        steps = self._advance(self._order.drain())
+        if self._phase is EnginePhase.SEEKING:
+            steps += self._look(is_end=True)
+        if not self._is_closed:
+            steps += self._machine.finish() if self._machine else []
+            self._phase = EnginePhase.FINISHED
+        return self._count(steps)
+
+    # output
+
+    @property
+    def tally(self) -> Tally:
+        """All counts of the session so far: flow, losses, steps."""
+        tally = Tally(self._order.tally.as_dict())
+        machine = self._machine
+        tally.add("steps_emitted", self._n_steps)
+        tally.add("sessions_broken", int(self._phase is EnginePhase.BROKEN))
+        if machine is not None:
+            tally.add("steps_open", int(machine.step is not None))
+            tally.add("ops_between_steps", machine.n_between)
+            tally.add("ops_before_first_step", machine.n_before)
+        elif self._phase is not EnginePhase.SEEKING:
+            tally.add("ops_before_first_step", self._n_held + self._n_unplaced)
+        return tally
+
+    @property
+    def state(self) -> EngineState:
+        """The session at a glance."""
+        machine = self._machine
+        return EngineState(
+            phase=self._phase, reason=self._reason, n_steps=self._n_steps,
+            template=machine.template.name if machine else "",
+            is_step_open=machine is not None and machine.step is not None,
+            n_pending=self._order.n_pending, n_held=self._n_held,
+        )  # fmt: skip
+
+    # progress
+
+    @property
+    def _is_closed(self) -> bool:
+        return self._phase in {EnginePhase.BROKEN, EnginePhase.FINISHED}
+
+    @property
+    def _n_held(self) -> int:
+        return sum(map(len, self._held))
+
+    def _count(self, steps: list[StepSummary]) -> list[StepSummary]:
+        self._n_steps += len(steps)
+        return steps
+
+    def _advance(self, rows: np.ndarray) -> list[StepSummary]:
+        """Feed committed ops in portions that end where a decision is due."""
+        steps: list[StepSummary] = []
+        while len(rows) and not self._is_closed:
+            due = self._next_look - self._n_held
+            if self._machine is not None:
+                due = _WATCH_OPS - self._machine.position % _WATCH_OPS
+            portion, rows = rows[:due], rows[due:]
+            if self._machine is None:
+                self._held.append(portion)
+                steps += self._look() if len(portion) == due else []
+            else:
+                steps += self._step(self._machine, portion)
+        if self._is_closed:
+            self._order.drop(emitted=len(rows))
+        return steps
+
+    def _look(self, *, is_end: bool = False) -> list[StepSummary]:
+        """Try all templates on the held ops; adopt the winner with the steps of its trial."""
+        held = np.concatenate([*self._held, empty_batch()])
+        self._held = [held]
+        may_wait = not is_end and len(held) < self.settings.patience_ops
+        trials = self._judge.try_all(
+            held, self._comms, self._order.losses,
+            min_steps=1 if is_end else self.settings.min_steps, is_end=is_end,
+        )  # fmt: skip
+        winner = select(trials, may_wait=may_wait)
+        self.selection = tuple(trial.score() for trial in trials)
+        if winner is not None:
+            return self._adopt(winner)
+        if not is_end and self._is_hopeless(held):
+            self._break("no_template_matches")
+        self._next_look += max(self._next_look // 2, 1)
+        self._next_look = min(self._next_look, max(self.settings.max_held_ops, len(held) + 1))
+        return []
+
+    def _is_hopeless(self, held: np.ndarray) -> bool:
+        lasted_ns = int(held["start_ns"][-1]) - int(held["start_ns"][0])
+        return len(held) >= self.settings.max_held_ops or lasted_ns > self.settings.max_held_ns
+
+    def _adopt(self, winner: Trial) -> list[StepSummary]:
+        machine = winner.machine
+        assert machine is not None  # noqa: S101 - a trial with steps has one
+        self._machine, self._held = machine, []
+        self._order.losses = machine.losses
+        self._phase = EnginePhase.STEPPING
+        return winner.steps
+
+    def _step(self, machine: BoundaryMachine, portion: np.ndarray) -> list[StepSummary]:
+        steps = machine.feed(portion)
+        if machine.position % _WATCH_OPS == 0 and machine.step is not None:
+            first = machine.step.first
+            lasted_ns = int(portion["start_ns"][-1]) - first.evidence.start_ns
+            n_ops = machine.position - first.position
+            settings = self.settings
+            if n_ops > settings.max_ops_without_step or lasted_ns > settings.max_ns_without_step:
+                self._break("no_step_closes")
+        return steps
+
+    def _break(self, reason: str) -> None:
+        """Close the session; the caller drops what is still in its hands."""
+        self._phase, self._reason = EnginePhase.BROKEN, reason
+        self._n_unplaced, self._held = self._n_held, []
+
+    # snapshot
+
+    def snapshot(self) -> EngineSnapshot:
+        """The session between two pushes."""
+        return EngineSnapshot(
+            version=SNAPSHOT_VERSION, settings=self.settings, identity=self.identity,
+            phase=self._phase, reason=self._reason, comms=self._comms.to_bytes(),
+            order=self._order.snapshot(), held=b"".join(part.tobytes() for part in self._held),
+            next_look=self._next_look,
+            machine=None if self._machine is None else self._machine.snapshot(),
+            selection=self.selection, n_steps=self._n_steps, n_unplaced=self._n_unplaced,
+        )  # fmt: skip
+
+    @classmethod
+    def resume(cls, snapshot: EngineSnapshot, templates: Sequence[Template]) -> SessionEngine:
+        """The session as it was; raises InputError when its template is not among ``templates``."""
+        if snapshot.version != SNAPSHOT_VERSION:
+            raise InputError(
+                f"engine snapshot version {snapshot.version} is not {SNAPSHOT_VERSION}",
+                next_step="rebuild the steps from the segments",
+            )
+        self = cls(templates, snapshot.settings, snapshot.identity)
+        self._phase, self._reason = snapshot.phase, snapshot.reason
+        self._comms = CommTable.from_bytes(snapshot.comms, snapshot.identity.world_size)
+        self._order = Reorder.resume(snapshot.settings.order, snapshot.order)
+        self._held = [np.frombuffer(snapshot.held, OP_DTYPE)] if snapshot.held else []
+        self._next_look, self.selection = snapshot.next_look, snapshot.selection
+        self._n_steps, self._n_unplaced = snapshot.n_steps, snapshot.n_unplaced
+        if snapshot.machine is not None:
+            self._machine = self._restored(snapshot.machine, templates)
+        return self
+
+    def _restored(
+        self, snapshot: BoundarySnapshot, templates: Sequence[Template]
+    ) -> BoundaryMachine:
+        wanted = (snapshot.template.name, snapshot.template.version)
+        if wanted not in {(template.name, template.version) for template in templates}:
+            raise InputError(
+                f"template {wanted[0]!r} version {wanted[1]} of the snapshot is not loaded",
+                next_step="load the template files of that version, or rebuild from the segments",
+            )
+        machine = BoundaryMachine(snapshot.template, self.identity, self._comms, self._order.losses)
+        machine.restore(snapshot)
+        return machine

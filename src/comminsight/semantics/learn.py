@@ -1,0 +1,207 @@
+"""Finding the close of a step that has no op of its own to end it.
+
+Data parallel training reduces every gradient exactly once per step, so the gradient bytes of a
+step are constant although the buckets are not (one bucket in the first step, others after the
+rebuild). With S bytes per step the gradient ops fall into blocks of exactly S. What S is, the data
+must prove, in this order:
+
+1. *first run*: the stream begins with the job, and another op (the loss, the rebuild's broadcasts)
+   follows the first run of gradient ops: S is the sum of that run.
+2. *separated runs*: other ops separate the gradient ops into runs of equal bytes: S is a run.
+3. *period*: nothing separates them, but the bucket sizes repeat with a period of unequal sizes.
+4. *pauses*: the pause before every nth gradient op is the longest of its block: S is n buckets.
+
+A run that repeats a shorter one inside may be several steps and is not taken for 1 and 2.
+Otherwise the boundary is not decidable and nothing is learnt: a wrong step is worse than none.
+Blocks that other ops break into, or that do not add up, refute S.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from comminsight.semantics.comm_table import CommTable
+from comminsight.semantics.symbols import SymbolCoder
+from comminsight.semantics.template import Position, Sequence, Template
+
+_MAX_BLOCK = 512  # gradient ops per step
+_MAX_GRADIENTS = 8192  # gradient ops looked at
+_MIN_BLOCKS = 3
+_MIN_PAUSED_BLOCKS = 4
+_MIN_PAUSED_RATIO = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """Gradient ops in order: sizes, starts, whether another op stands before each, and at the end.
+
+    ``is_whole``: the stream is known from the job's first op on.
+    """
+
+    sizes: list[int]
+    start_ns: np.ndarray
+    is_separated: list[bool]
+    is_followed: bool
+    is_whole: bool
+
+
+def resolve(
+    template: Template, rows: np.ndarray, comms: CommTable, min_blocks: int = _MIN_BLOCKS
+) -> Template | str:
+    """The template with Close filled in from the ops seen so far, or the reason why not yet."""
+    if not template.learn:
+        return template
+    gradients = _gradients(template.opens[0][0], rows, comms)
+    if not gradients.sizes:
+        return "no_gradient_ops"
+    blocks = _blocks(gradients, min_blocks)
+    if isinstance(blocks, str):
+        return blocks
+    closes = _closes(template.opens[0][0], blocks)
+    if not closes:
+        return "bucket_sizes_ambiguous"
+    return msgspec.structs.replace(template, closes=closes, anchors=closes)
+
+
+def _gradients(position: Position, rows: np.ndarray, comms: CommTable) -> Gradients:
+    coder = SymbolCoder((position,))
+    where = np.flatnonzero(coder.fits[coder.encode(rows, comms), 0])[:_MAX_GRADIENTS]
+    chosen = rows[where]
+    is_separated = np.diff(where, prepend=-1) > 1
+    # a hole before the first op of the stream means that the job's beginning was not seen
+    is_whole = len(rows) > 0 and int(rows["seq"][:_MAX_GRADIENTS].min()) <= 1
+    return Gradients(
+        sizes=chosen["size_bytes"].tolist(),
+        start_ns=np.ascontiguousarray(chosen["start_ns"]),
+        is_separated=is_separated.tolist(),
+        is_followed=bool(len(where) and where[-1] + 1 < len(rows)),
+        is_whole=is_whole,
+    )
+
+
+def _blocks(gradients: Gradients, min_blocks: int) -> list[tuple[int, ...]] | str:
+    """Complete blocks of one step each, from the first that is known to be whole."""
+    reason = "gradient_bytes_undecided"
+    for first, block_bytes in _candidates(gradients):
+        blocks = _partition(gradients, first, block_bytes)
+        if blocks is None:
+            reason = "gradient_bytes_not_constant"
+        elif len(blocks) >= min_blocks:
+            return blocks
+    return reason
+
+
+def _candidates(gradients: Gradients) -> list[tuple[int, int]]:
+    """(first gradient op, bytes per step) by each kind of evidence that applies."""
+    sizes = gradients.sizes
+    ends = [i for i in range(1, len(sizes)) if gradients.is_separated[i]]
+    if gradients.is_followed:
+        ends.append(len(sizes))
+    found = []
+    if gradients.is_whole and ends and not _repeats(sizes[: ends[0]]):
+        found.append((0, sum(sizes[: ends[0]])))
+    elif len(ends) >= 3 and not _repeats(sizes[ends[0] : ends[1]]):
+        found.append((ends[0], sum(sizes[ends[0] : ends[1]])))
+    if not ends and (period := _period(sizes)) and len(set(sizes[:period])) > 1:
+        found.append((0, sum(sizes[:period])))
+    found += [(first, sum(sizes[first : first + n])) for first, n in _paused(gradients)]
+    return found
+
+
+def _repeats(run: list[int]) -> bool:
+    """Whether a run is a shorter run several times over: it may be several steps."""
+    return (
+        any(
+            len(run) % n == 0 and run == run[:n] * (len(run) // n)
+            for n in range(1, len(run) // 2 + 1)
+        )
+        and len(run) > 1
+    )
+
+
+def _period(sizes: list[int]) -> int:
+    """The smallest period that the sizes show three times; 0 for none."""
+    for period in range(1, min(len(sizes) // 3, _MAX_BLOCK) + 1):
+        if sizes[period:] == sizes[:-period]:
+            return period
+    return 0
+
+
+def _paused(gradients: Gradients) -> list[tuple[int, int]]:
+    """(first op, ops per block) where the pause before a block is the longest around it."""
+    pauses = np.diff(gradients.start_ns)  # pauses[i] stands before gradient op i + 1
+    for length in range(2, min(len(gradients.sizes) // _MIN_PAUSED_BLOCKS, _MAX_BLOCK) + 1):
+        for phase in (0,) if gradients.is_whole else range(length):
+            usable = pauses[phase + length - 1 :]
+            table = usable[: len(usable) // length * length].reshape(-1, length)
+            is_paused = table[:, 0] > table[:, 1:].max(axis=1)
+            if len(table) >= _MIN_PAUSED_BLOCKS - 1 and is_paused.mean() >= _MIN_PAUSED_RATIO:
+                return [(phase, length)]
+    return []
+
+
+def _partition(gradients: Gradients, first: int, block_bytes: int) -> list[tuple[int, ...]] | None:
+    """Consecutive blocks of exactly ``block_bytes``; None if the bytes or other ops refute it."""
+    blocks: list[tuple[int, ...]] = []
+    block: list[int] = []
+    total_bytes = 0
+    for size, is_separated in zip(
+        gradients.sizes[first:], gradients.is_separated[first:], strict=True
+    ):
+        if block and is_separated:
+            return None
+        block.append(size)
+        total_bytes += size
+        if total_bytes == block_bytes:
+            blocks.append(tuple(block))
+            block, total_bytes = [], 0
+        elif total_bytes > block_bytes or len(block) > _MAX_BLOCK:
+            return None
+    return blocks
+
+
+def _closes(position: Position, blocks: list[tuple[int, ...]]) -> tuple[Sequence, ...]:
+    """For each shape of block the shortest suffix that completes at block ends only."""
+    shapes = list(dict.fromkeys(blocks))
+    sample = blocks[: max(16, len(shapes))]
+    suffixes: list[tuple[int, ...]] = []
+    for shape in shapes:
+        lengths = range(1, len(shape) + 1)
+        suffix = next((shape[-n:] for n in lengths if _is_sound(shape[-n:], shape, sample)), None)
+        if suffix is None:
+            return ()
+        suffixes.append(suffix)
+    return tuple(_sequence(position, suffix) for suffix in dict.fromkeys(suffixes))
+
+
+def _is_sound(
+    suffix: tuple[int, ...], shape: tuple[int, ...], blocks: list[tuple[int, ...]]
+) -> bool:
+    """Whether a matcher of ``suffix`` completes at the end of every block of the shape, and
+    nowhere but at block ends."""
+    state = 0
+    for block in blocks:
+        for index, size in enumerate(block):
+            state = state + 1 if size == suffix[state] else int(size == suffix[0])
+            if state == len(suffix):
+                if index + 1 != len(block):
+                    return False
+                state = 0
+                complete = True
+            else:
+                complete = False
+        if block == shape and not complete:
+            return False
+    return True
+
+
+def _sequence(position: Position, sizes: tuple[int, ...]) -> Sequence:
+    return tuple(
+        tuple(
+            msgspec.structs.replace(symbol, min_bytes=size, max_bytes=size) for symbol in position
+        )
+        for size in sizes
+    )

@@ -1,0 +1,100 @@
+"""Strictly consecutive matching of a sequence, as a table over op classes.
+
+A wrong op breaks the candidate and is tested again as the start of a new one: *restart*, not the
+longest border of KMP. ``A A B`` is therefore not found in ``A A A B``. After a completion the
+matcher starts anew, so completions do not share ops:
+
+    next[s][c] = s + 1   if position s fits class c
+                 1       if position 0 fits c
+                 0       else                      (state L, complete, behaves as state 0)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+class Matcher:
+    """One sequence over the classes of a coder; ``state`` is how many positions have matched."""
+
+    __slots__ = ("_is_hit", "_table", "length", "state")
+
+    def __init__(self, fits: np.ndarray) -> None:
+        """``fits[class, position]`` says whether a class satisfies a position of the sequence."""
+        self.length = fits.shape[1]
+        self.state = 0
+        self._is_hit = np.ascontiguousarray(fits[:, 0])
+        restart = fits[:, 0].astype(np.intp)
+        rows = [np.where(fits[:, s], s + 1, restart).tolist() for s in range(self.length)]
+        self._table = [*rows, rows[0]]
+
+    def feed(self, classes: np.ndarray) -> np.ndarray:
+        """Indices of the ops that complete the sequence, ascending; the state is carried on."""
+        if self.length == 1:
+            return np.flatnonzero(self._is_hit.take(classes))
+        table, length, state = self._table, self.length, self.state
+        hits = []
+        for index, symbol in enumerate(classes.tolist()):
+            state = table[state][symbol]
+            if state == length:
+                hits.append(index)
+        self.state = state
+        return np.array(hits, np.intp)
+
+
+class AnyMatcher:
+    """Several alternative sequences; a completion of any counts."""
+
+    __slots__ = ("_matchers",)
+
+    def __init__(self, fits: list[np.ndarray]) -> None:
+        self._matchers = [Matcher(table) for table in fits]
+
+    @property
+    def states(self) -> list[int]:
+        """State of each alternative, for the snapshot."""
+        return [matcher.state for matcher in self._matchers]
+
+    def restore(self, states: list[int]) -> None:
+        """Continue from ``states``."""
+        for matcher, state in zip(self._matchers, states, strict=True):
+            matcher.state = state
+
+    @property
+    def max_length(self) -> int:
+        """Ops in the longest alternative."""
+        return max((matcher.length for matcher in self._matchers), default=0)
+
+    def feed(self, classes: np.ndarray, base: int) -> Hits:
+        """Completions as positions in the stream; ``base`` is the position of the first class."""
+        lasts = [matcher.feed(classes) + base for matcher in self._matchers]
+        if len(lasts) == 1:
+            return Hits(lasts[0], lasts[0] - (self._matchers[0].length - 1))
+        if not lasts:
+            return Hits(np.empty(0, np.intp), np.empty(0, np.intp))
+        firsts = [last - (m.length - 1) for last, m in zip(lasts, self._matchers, strict=True)]
+        last, first = np.concatenate(lasts), np.concatenate(firsts)
+        order = np.argsort(last, kind="stable")
+        return Hits(last[order], first[order])
+
+
+class Hits:
+    """Completions in ascending order: positions of their last and first op."""
+
+    __slots__ = ("_first", "_last")
+
+    def __init__(self, last: np.ndarray, first: np.ndarray) -> None:
+        self._last, self._first = last, first
+
+    def __len__(self) -> int:
+        return len(self._last)
+
+    def next_from(self, first_at_least: int) -> tuple[int, int] | None:
+        """(first, last) of the earliest completion whose first op is at or after a position."""
+        index = int(np.searchsorted(self._last, first_at_least))
+        while index < len(self._last):
+            first = int(self._first[index])
+            if first >= first_at_least:
+                return first, int(self._last[index])
+            index += 1
+        return None

@@ -1,0 +1,344 @@
+"""Time order from arrival order: late or not is decided per record, whatever the chunking.
+
+Records arrive when their op completes, communicator by communicator, so starts are out of order.
+The *watermark* is the largest start seen before a record (prefix maximum in arrival order). The
+*cut* is the watermark minus the safe window, rounded down to a whole push window:
+
+    cut = floor(min(watermark - safe, oldest open op) / push) * push        (never falls)
+
+A record that starts before the cut at its arrival is late: counted, kept in the archive, not
+emitted. Everything pending that starts before the cut is emitted, sorted by (start, arrival).
+Since the cut of a record depends on the records before it only, the emitted sequence is the same
+for every chunking, live or replayed. Empty push windows cost nothing: the cut is computed, not
+stepped.
+
+An op in flight for longer than the safe window would come late by construction. The recorder
+therefore writes an OPEN marker while the op is still inside the window, and the marker *holds* the
+cut at the op's start until its completion, its OVERDUE marker or a bound releases it. A DRAIN
+marker says that everything before it may be emitted, holds or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from comminsight.model.event import OP_DTYPE, OP_RECORD_BYTES
+from comminsight.model.ops import OpFlag, OpState, RecordKind
+from comminsight.model.tally import Tally
+from comminsight.semantics.losses import Loss, LossLog
+
+NEVER_NS = -(1 << 62)
+_SLICE = 16_384  # records per pass: the working set stays in the cache
+_WORDS = OP_RECORD_BYTES // 8
+_START_WORD = OP_DTYPE.fields["start_ns"][1] // 8 if OP_DTYPE.fields else 2
+
+
+class OrderSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Windows and bounds of the reorder stage.
+
+    ``safe_window_ns`` must be the recorder's (its OPEN markers come at half of it). A hold ends
+    after ``max_hold_age_ns`` of stream time, after ``max_hold_records`` further records, or when
+    more than ``max_holds`` ops are open (the oldest goes). A start later than its record's own end
+    plus ``start_tolerance_ns``, or than its enqueue plus ``max_start_lag_ns``, is corrupt.
+    """
+
+    safe_window_ns: int = 2_000_000_000
+    push_window_ns: int = 250_000_000
+    max_holds: int = 1024
+    max_hold_age_ns: int = 900_000_000_000
+    max_hold_records: int = 262_144
+    start_tolerance_ns: int = 1_000_000_000
+    max_start_lag_ns: int = 3_600_000_000_000
+
+
+class Hold(msgspec.Struct, frozen=True, array_like=True):
+    """An op in flight that keeps the cut at its start; ``arrival`` numbers its marker."""
+
+    start_ns: int
+    arrival: int
+
+
+class OrderSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything the stage carries from batch to batch."""
+
+    watermark_ns: int
+    cut_ns: int
+    committed_ns: int
+    arrival: int
+    last_seq: int
+    last_start_ns: int
+    holds: dict[int, Hold]
+    pending: bytes
+    losses: list[Loss]
+    tally: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Records ``[first, last)`` of a slice that were judged under the same holds."""
+
+    first: int
+    last: int
+    floor_ns: int
+    hold_ns: int
+
+
+class _Slice:
+    """Hot columns of one slice, contiguous, and what each record is."""
+
+    __slots__ = ("before", "is_op", "is_valid", "key", "kind", "rows", "seq", "start", "state")
+
+    def __init__(self, rows: np.ndarray, settings: OrderSettings, watermark_ns: int) -> None:
+        self.rows = rows
+        self.start = np.ascontiguousarray(rows["start_ns"])
+        self.seq = np.ascontiguousarray(rows["seq"])
+        self.kind = np.ascontiguousarray(rows["kind"])
+        self.state = np.ascontiguousarray(rows["state"])
+        self.key = rows["comm_index"].astype(np.int64) << 32 | rows["op_seq"]
+        self.is_op = (self.kind == RecordKind.COLLECTIVE) | (self.kind == RecordKind.P2P)
+        self.is_op &= (self.state != OpState.OPEN) & (self.state != OpState.OVERDUE)
+        self.is_valid = self.is_op & ~self._is_bad(settings)
+        self.before = np.empty(len(rows) + 1, np.int64)  # watermark before each record, and after
+        self.before[0] = watermark_ns
+        self.before[1:] = np.where(self.is_valid, self.start, NEVER_NS)
+        np.maximum.accumulate(self.before, out=self.before)
+
+    def _is_bad(self, settings: OrderSettings) -> np.ndarray:
+        end = self.rows["end_ns"]
+        enqueue = self.rows["enqueue_ns"]
+        is_bad: np.ndarray = (self.start <= 0) | ((self.rows["flags"] & OpFlag.FUTURE_START) != 0)
+        is_bad |= (end > 0) & (self.start - end > settings.start_tolerance_ns)
+        is_bad |= (enqueue > 0) & (self.start - enqueue > settings.max_start_lag_ns)
+        return is_bad
+
+    def previous_start(self, index: int, carried_ns: int) -> int:
+        """Start of the last valid op before ``index``."""
+        valid = np.flatnonzero(self.is_valid[:index])
+        return int(self.start[valid[-1]]) if len(valid) else carried_ns
+
+
+class Reorder:
+    """The reorder stage of one session."""
+
+    def __init__(self, settings: OrderSettings | None = None) -> None:
+        self.settings = settings or OrderSettings()
+        self.tally = Tally()
+        self.losses = LossLog()
+        self._watermark_ns = NEVER_NS
+        self._cut_ns = NEVER_NS
+        self._arrival = 0
+        self._last_seq = 0
+        self._last_start_ns = NEVER_NS
+        self._holds: dict[int, Hold] = {}
+        self._pending: list[np.ndarray] = []  # (n, 16) int64 views of records, in arrival order
+        self._committed_ns = NEVER_NS
+
+    @property
+    def n_pending(self) -> int:
+        """Records read and neither emitted nor counted away yet."""
+        return sum(map(len, self._pending))
+
+    @property
+    def n_holds(self) -> int:
+        """Open ops that hold the cut."""
+        return len(self._holds)
+
+    def push(self, batch: np.ndarray) -> np.ndarray:
+        """The records that have become final, in time order (``OP_DTYPE``, possibly none)."""
+        batch = np.ascontiguousarray(batch, OP_DTYPE)
+        self.tally.add("order_read", len(batch))
+        for first in range(0, len(batch), _SLICE):
+            self._admit(batch[first : first + _SLICE])
+        return self._commit(self._cut_ns)
+
+    def drain(self) -> np.ndarray:
+        """Everything pending, in time order: the input has ended."""
+        self._holds.clear()
+        self._cut_ns = max(self._cut_ns, self._watermark_ns + 1)
+        return self._commit(self._cut_ns)
+
+    def drop(self, emitted: int = 0) -> None:
+        """Free the buffers; what was pending, and ``emitted`` records back, counts as dropped."""
+        self.tally.add("order_emitted", -emitted)
+        self.tally.add("order_dropped", self.n_pending + emitted)
+        self._pending.clear()
+        self._holds.clear()
+        self.losses.clear()
+
+    def _admit(self, rows: np.ndarray) -> None:
+        part = _Slice(rows, self.settings, self._watermark_ns)
+        n_ops = int(np.count_nonzero(part.is_op))
+        self.tally.add("order_markers", len(rows) - n_ops)
+        self.tally.add("order_bad", n_ops - int(np.count_nonzero(part.is_valid)))
+        spans = list(self._judge(part))
+        self._watermark_ns = int(part.before[-1])
+        self._raise_cut(self._watermark_ns)
+        is_late = part.is_valid & (part.start < self._cut_ns)
+        gaps = self._gaps(part)
+        if gaps or is_late.any():
+            cuts = self._cuts(part, spans)
+            is_late &= part.start < cuts
+            self._note_losses(part, cuts, is_late, gaps)
+        keep = part.is_valid & ~is_late
+        words = rows.view(np.int64).reshape(-1, _WORDS)
+        self._pending.append(words.copy() if keep.all() else words[keep])
+        self._arrival += len(rows)
+        self._last_start_ns = part.previous_start(len(rows), self._last_start_ns)
+
+    # the cut and its holds
+
+    def _judge(self, part: _Slice) -> Iterator[_Span]:
+        """Spans of equal holds; applies the events between them."""
+        n = len(part.rows)
+        first = 0
+        for event in [*self._events(part), n]:
+            last = min(event + 1, n)  # the event's own record is judged under the old holds
+            while first < last:
+                stop = self._expire(part, first, last)
+                yield _Span(first, stop, self._cut_ns, self._hold_ns())
+                self._raise_cut(int(part.before[stop - 1]))
+                first = stop
+            if event < n:
+                self._apply(part, event)
+
+    def _events(self, part: _Slice) -> list[int]:
+        """Records that open or release a hold."""
+        is_open = part.state == OpState.OPEN
+        is_event = is_open | (part.state == OpState.OVERDUE) | (part.kind == RecordKind.DRAIN)
+        if not self._holds and not is_event.any():
+            return []
+        held = np.concatenate([np.fromiter(self._holds, np.int64), part.key[is_open]])
+        where: list[int] = np.flatnonzero(is_event | np.isin(part.key, held)).tolist()
+        return where
+
+    def _apply(self, part: _Slice, event: int) -> None:
+        key, state = int(part.key[event]), part.state[event]
+        if part.kind[event] == RecordKind.DRAIN:
+            self._holds.clear()
+            self._cut_ns = max(self._cut_ns, int(part.before[event]) + 1)
+        elif state == OpState.OPEN:
+            start_ns = int(part.start[event])
+            if start_ns >= max(self._cut_ns, 1):
+                self._holds[key] = Hold(start_ns, self._arrival + event)
+            if len(self._holds) > self.settings.max_holds:
+                self._end_hold(min(self._holds, key=lambda k: self._holds[k].start_ns))
+        else:
+            self._holds.pop(key, None)
+
+    def _expire(self, part: _Slice, first: int, last: int) -> int:
+        """End the holds that are over at ``first``; the index of the next one to end, or last."""
+        settings = self.settings
+        now_ns, arrival = int(part.before[first]), self._arrival + first
+        for key, hold in list(self._holds.items()):
+            is_old = now_ns - hold.start_ns > settings.max_hold_age_ns
+            if is_old or arrival - hold.arrival > settings.max_hold_records:
+                self._end_hold(key)
+        if not self._holds:
+            return last
+        by_age_ns = self._hold_ns() + settings.max_hold_age_ns
+        by_age = int(np.searchsorted(part.before[first:last], by_age_ns, side="right")) + first
+        oldest = min(hold.arrival for hold in self._holds.values())
+        by_records = oldest + settings.max_hold_records + 1 - self._arrival
+        return max(first + 1, min(last, by_age, by_records))
+
+    def _end_hold(self, key: int) -> None:
+        del self._holds[key]
+        self.tally.add("order_holds_expired")
+
+    def _hold_ns(self) -> int:
+        return min((hold.start_ns for hold in self._holds.values()), default=-NEVER_NS)
+
+    def _raise_cut(self, watermark_ns: int) -> None:
+        push_ns = self.settings.push_window_ns
+        reach_ns = min(watermark_ns - self.settings.safe_window_ns, self._hold_ns())
+        self._cut_ns = max(self._cut_ns, reach_ns // push_ns * push_ns)
+
+    def _cuts(self, part: _Slice, spans: list[_Span]) -> np.ndarray:
+        """The cut in force at each record."""
+        lengths = [span.last - span.first for span in spans]
+        reach = part.before[:-1] - self.settings.safe_window_ns
+        np.minimum(reach, np.repeat([span.hold_ns for span in spans], lengths), out=reach)
+        push_ns = self.settings.push_window_ns
+        floor = np.repeat([span.floor_ns for span in spans], lengths)
+        cuts: np.ndarray = np.maximum(reach // push_ns * push_ns, floor)
+        return cuts
+
+    # losses
+
+    def _gaps(self, part: _Slice) -> dict[int, int]:
+        """Arrival numbers missing before a record, by its index."""
+        newest = np.empty(len(part.seq) + 1, np.int64)
+        newest[0] = self._last_seq
+        newest[1:] = part.seq
+        np.maximum.accumulate(newest, out=newest)
+        self._last_seq = int(newest[-1])
+        missing = newest[1:] - newest[:-1] - 1
+        where = np.flatnonzero(missing > 0)
+        return dict(zip(where.tolist(), missing[where].tolist(), strict=True))
+
+    def _note_losses(
+        self, part: _Slice, cuts: np.ndarray, is_late: np.ndarray, gaps: dict[int, int]
+    ) -> None:
+        self.tally.add("order_late", int(np.count_nonzero(is_late)))
+        self.tally.add("seq_gaps", sum(gaps.values()))
+        for index in sorted({*gaps, *np.flatnonzero(is_late).tolist()}):
+            cut_ns, start_ns = int(cuts[index]), int(part.start[index])
+            if index in gaps:
+                low_ns, high_ns = self._gap_range(part, index)
+                self.losses.add(Loss(cut_ns, low_ns, high_ns, n_lost=gaps[index]))
+            if is_late[index]:
+                self.losses.add(Loss(cut_ns, start_ns, start_ns, n_late=1))
+
+    def _gap_range(self, part: _Slice, index: int) -> tuple[int, int]:
+        """Where the missing records may have started: between their neighbours in arrival."""
+        around = [part.previous_start(index, self._last_start_ns), int(part.before[index])]
+        if part.is_valid[index]:
+            around.append(int(part.start[index]))
+        known = [start_ns for start_ns in around if start_ns != NEVER_NS]
+        return min(known, default=NEVER_NS), max(known, default=NEVER_NS)
+
+    def _commit(self, cut_ns: int) -> np.ndarray:
+        """Pending records that start before ``cut_ns``, sorted by (start, arrival)."""
+        if cut_ns == self._committed_ns or not self._pending:
+            return np.empty(0, OP_DTYPE)
+        self._committed_ns = cut_ns
+        pool = self._pending[0] if len(self._pending) == 1 else np.concatenate(self._pending)
+        start = np.ascontiguousarray(pool[:, _START_WORD])
+        is_final = start < cut_ns
+        where = np.flatnonzero(is_final)
+        self._pending = [pool[~is_final]] if len(where) < len(pool) else []
+        final = pool.take(where[np.argsort(start[where], kind="stable")], axis=0)
+        self.tally.add("order_emitted", len(final))
+        return final.view(OP_DTYPE).reshape(-1)
+
+    # snapshot
+
+    def snapshot(self) -> OrderSnapshot:
+        """The state between two pushes."""
+        return OrderSnapshot(
+            watermark_ns=self._watermark_ns, cut_ns=self._cut_ns, committed_ns=self._committed_ns,
+            arrival=self._arrival, last_seq=self._last_seq, last_start_ns=self._last_start_ns,
+            holds=dict(self._holds), losses=self.losses.snapshot(), tally=self.tally.as_dict(),
+            pending=b"".join(part.tobytes() for part in self._pending),
+        )  # fmt: skip
+
+    @classmethod
+    def resume(cls, settings: OrderSettings, snapshot: OrderSnapshot) -> Reorder:
+        """The stage as it was."""
+        self = cls(settings)
+        self.tally = Tally(snapshot.tally)
+        self.losses = LossLog(snapshot.losses)
+        self._watermark_ns = snapshot.watermark_ns
+        self._cut_ns = snapshot.cut_ns
+        self._committed_ns = snapshot.committed_ns
+        self._arrival = snapshot.arrival
+        self._last_seq = snapshot.last_seq
+        self._last_start_ns = snapshot.last_start_ns
+        self._holds = dict(snapshot.holds)
+        if snapshot.pending:
+            self._pending = [np.frombuffer(snapshot.pending, np.int64).reshape(-1, _WORDS)]
+        return self

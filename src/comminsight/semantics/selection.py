@@ -1,0 +1,148 @@
+"""Choosing the template of a session from its first ops, with a reason for each that lost.
+
+A template fits when every required sequence occurred, no forbidden one did, and a trial over the
+ops seen so far produced steps. Of those that fit the highest priority wins; a lower one has to
+wait while a higher one lacks nothing but steps, until ``patience_ops`` have been seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from comminsight.model.step import StepSummary
+from comminsight.model.topology import SessionIdentity
+from comminsight.model.views import TemplateScore
+from comminsight.semantics.boundary import BoundaryMachine
+from comminsight.semantics.comm_table import CommTable
+from comminsight.semantics.learn import resolve
+from comminsight.semantics.losses import LossLog
+from comminsight.semantics.matcher import Matcher
+from comminsight.semantics.symbols import SymbolCoder
+from comminsight.semantics.template import Sequence, Template, sequence_label
+
+REASON_CHOSEN = ""
+REASON_OUTRANKED = "outranked"
+REASON_WAITING = "waits_for_higher_priority"
+REASON_MISSING = "required_missing"
+REASON_FORBIDDEN = "forbidden_seen"
+REASON_NO_STEPS = "no_steps"
+
+
+@dataclass(slots=True)
+class Trial:
+    """One template tried on the held ops; ``machine`` has consumed them all."""
+
+    template: Template
+    reason: str
+    missing: tuple[str, ...] = ()
+    machine: BoundaryMachine | None = None
+    steps: list[StepSummary] = field(default_factory=list)
+    n_ops: int = 0
+
+    @property
+    def lacks_only_steps(self) -> bool:
+        """Nothing speaks against the template yet."""
+        return self.reason == REASON_NO_STEPS
+
+    def score(self) -> TemplateScore:
+        """The row of the score table."""
+        machine = self.machine
+        n_open, n_anchor, n_close = (0, 0, 0) if machine is None else machine.n_hits
+        covered = 0 if machine is None else machine.n_in_steps
+        return TemplateScore(
+            template=self.template.name, version=self.template.version,
+            priority=self.template.priority, is_chosen=self.reason == REASON_CHOSEN,
+            n_open=n_open, n_anchor=n_anchor, n_close=n_close, n_steps=len(self.steps),
+            covered_ops_ratio=covered / self.n_ops if self.n_ops else 0.0,
+            reason=self.reason, missing_symbols=self.missing,
+        )  # fmt: skip
+
+
+def select(trials: list[Trial], *, may_wait: bool) -> Trial | None:
+    """The winner, or None; sets the reason of every trial that fitted but lost."""
+    fitting = [trial for trial in trials if trial.reason == REASON_CHOSEN]
+    if not fitting:
+        return None
+    winner = max(fitting, key=lambda t: (t.template.priority, len(t.steps), t.template.name))
+    unproven = [t for t in trials if t.lacks_only_steps]
+    must_wait = may_wait and any(t.template.priority > winner.template.priority for t in unproven)
+    for trial in fitting:
+        if must_wait:
+            trial.reason = REASON_WAITING
+        elif trial is not winner:
+            trial.reason = REASON_OUTRANKED
+    return None if must_wait else winner
+
+
+class Judge:
+    """All templates of a session, compiled once as far as they need no learning."""
+
+    def __init__(self, templates: tuple[Template, ...], identity: SessionIdentity) -> None:
+        self._templates = templates
+        self._identity = identity
+        self._conditions = [_Conditions(template) for template in templates]
+
+    def try_all(
+        self, rows: np.ndarray, comms: CommTable, losses: LossLog, *, min_steps: int, is_end: bool
+    ) -> list[Trial]:
+        """A trial per template over all ops held so far."""
+        return [
+            self._try(template, conditions, rows, comms, losses, min_steps=min_steps, is_end=is_end)
+            for template, conditions in zip(self._templates, self._conditions, strict=True)
+        ]
+
+    def _try(
+        self, template: Template, conditions: _Conditions, rows: np.ndarray, comms: CommTable,
+        losses: LossLog, *, min_steps: int, is_end: bool,
+    ) -> Trial:  # fmt: skip
+        reason, missing = conditions.check(rows, comms)
+        if reason:
+            return Trial(template=template, reason=reason, missing=missing, n_ops=len(rows))
+        resolved = resolve(template, rows, comms, *((2,) if is_end else ()))
+        if isinstance(resolved, str):
+            return Trial(template=template, reason=resolved, n_ops=len(rows))
+        own_losses = LossLog(losses.snapshot())
+        machine = BoundaryMachine(resolved, self._identity, comms, own_losses)
+        steps = machine.feed(rows)
+        n_steps = len(steps) + int(is_end and machine.is_proved)
+        return Trial(
+            template=resolved, reason=REASON_CHOSEN if n_steps >= min_steps else REASON_NO_STEPS,
+            machine=machine, steps=steps, n_ops=len(rows),
+        )  # fmt: skip
+
+
+class _Conditions:
+    """``requires`` and ``forbids`` of a template."""
+
+    def __init__(self, template: Template) -> None:
+        self._sequences = (*template.requires, *template.forbids)
+        self._n_required = len(template.requires)
+        positions = tuple(position for sequence in self._sequences for position in sequence)
+        self._coder = SymbolCoder(positions) if positions else None
+
+    def check(self, rows: np.ndarray, comms: CommTable) -> tuple[str, tuple[str, ...]]:
+        """(reason, labels of the sequences at fault); the reason is empty when all is well."""
+        if self._coder is None:
+            return "", ()
+        classes = self._coder.encode(rows, comms)
+        occurs = []
+        column = 0
+        for sequence in self._sequences:
+            fits = self._coder.fits[:, column : column + len(sequence)]
+            occurs.append(len(Matcher(fits).feed(classes)) > 0)
+            column += len(sequence)
+        required = self._labels(0, self._n_required, occurs, wanted=True)
+        if required:
+            return REASON_MISSING, required
+        forbidden = self._labels(self._n_required, len(occurs), occurs, wanted=False)
+        return (REASON_FORBIDDEN, forbidden) if forbidden else ("", ())
+
+    def _labels(
+        self, first: int, last: int, occurs: list[bool], *, wanted: bool
+    ) -> tuple[str, ...]:
+        at_fault: list[Sequence] = [
+            self._sequences[i] for i in range(first, last) if occurs[i] is not wanted
+        ]
+        return tuple(sequence_label(sequence) for sequence in at_fault)

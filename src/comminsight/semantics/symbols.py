@@ -1,0 +1,157 @@
+"""Ops to small integers: one class per set of template positions that an op satisfies.
+
+All predicates of a template are evaluated once, when it is compiled, over a grid of (role, op,
+dtype, peer direction) times size class times count class; a size class is an interval between the
+bounds that occur in the predicates. Per batch only lookups are left: no predicate runs per op.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from comminsight.model.ops import Op
+from comminsight.semantics.comm_table import ROLE_CODE, ROLES, CommTable
+from comminsight.semantics.template import ANY, Peer, Position, Symbol
+
+_N_ROLES, _N_OPS, _N_DTYPES = len(ROLES), 16, 32
+_PEER_CODE = {Peer.NEXT: 1, Peer.PREVIOUS: 2}
+_FEW_BOUNDS = 8  # up to here comparisons beat a binary search
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """Class boundaries along the two numeric axes, and which optional axes are used at all."""
+
+    sizes: np.ndarray
+    counts: np.ndarray
+    has_dtype: bool
+    has_peer: bool
+
+
+class SymbolCoder:
+    """Compiled predicates: ops to classes; ``fits[class, position]`` is what a class means."""
+
+    __slots__ = ("_grid", "_kind_of_code", "_of_kind", "fits")
+
+    def __init__(self, positions: tuple[Position, ...]) -> None:
+        symbols = tuple(symbol for position in positions for symbol in position)
+        self._grid = _grid_of(symbols)
+        by_code = np.array([_fits_code(symbol, self._grid) for symbol in symbols])
+        kinds, self._kind_of_code = _unique_columns(by_code)
+        by_size = np.array([_fits_size(symbol, self._grid.sizes) for symbol in symbols])
+        by_count = np.array([_fits_count(symbol, self._grid.counts) for symbol in symbols])
+        one_by_one = (
+            kinds[:, :, None, None] & by_size[:, None, :, None] & by_count[:, None, None, :]
+        )
+        shape = one_by_one.shape[1:]
+        per_position = np.array(_any_per_position(positions, one_by_one.reshape(len(symbols), -1)))
+        meanings, classes = _unique_columns(per_position)
+        self.fits: np.ndarray = np.ascontiguousarray(meanings.T)
+        self._of_kind = classes.reshape(shape)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes; ``encode`` gives numbers below it."""
+        return len(self.fits)
+
+    def encode(self, rows: np.ndarray, comms: CommTable) -> np.ndarray:
+        """Class of each op (u2, same length as ``rows``)."""
+        index = comms.clip(np.ascontiguousarray(rows["comm_index"]))
+        code = comms.roles.take(index).astype(np.uint16)
+        code *= _N_OPS
+        code += np.minimum(rows["op"], _N_OPS - 1)
+        if self._grid.has_dtype:
+            code *= _N_DTYPES
+            code += np.minimum(rows["dtype"], _N_DTYPES - 1)
+        if self._grid.has_peer:
+            code *= 3
+            code += _directions(rows, index, comms)
+        flat = self._kind_of_code.take(code).astype(np.int64)
+        for bounds, name in ((self._grid.sizes, "size_bytes"), (self._grid.counts, "count")):
+            flat *= len(bounds) + 1
+            if len(bounds):
+                flat += _interval(np.ascontiguousarray(rows[name]), bounds)
+        classes: np.ndarray = self._of_kind.reshape(-1).take(flat)
+        return classes
+
+
+def _grid_of(symbols: tuple[Symbol, ...]) -> _Grid:
+    sizes = {symbol.min_bytes for symbol in symbols if symbol.min_bytes > 0}
+    sizes |= {symbol.max_bytes + 1 for symbol in symbols if symbol.max_bytes != ANY}
+    counts = {symbol.count + step for symbol in symbols if symbol.count != ANY for step in (0, 1)}
+    return _Grid(
+        np.array(sorted(sizes), np.int64),
+        np.array(sorted(counts), np.int64),
+        any(symbol.dtypes for symbol in symbols),
+        any(symbol.peer for symbol in symbols),
+    )
+
+
+def _fits_code(symbol: Symbol, grid: _Grid) -> np.ndarray:
+    roles = _mask([ROLE_CODE[role] for role in symbol.roles], _N_ROLES)
+    axes = [roles, _mask([int(op) for op in symbol.ops], _N_OPS)]
+    if grid.has_dtype:
+        axes.append(_mask([int(dtype) for dtype in symbol.dtypes], _N_DTYPES))
+    if grid.has_peer:
+        axes.append(_mask([_PEER_CODE[symbol.peer]] if symbol.peer else [], 3))
+    fits = axes[0]
+    for axis in axes[1:]:
+        fits = (fits[:, None] & axis[None, :]).reshape(-1)
+    return fits
+
+
+def _mask(members: list[int], length: int) -> np.ndarray:
+    mask = np.full(length, not members)
+    mask[members] = True
+    return mask
+
+
+def _fits_size(symbol: Symbol, bounds: np.ndarray) -> np.ndarray:
+    lower = np.concatenate([[np.iinfo(np.int64).min], bounds])
+    fits: np.ndarray = (
+        lower >= symbol.min_bytes if symbol.min_bytes > 0 else np.full(len(lower), True)
+    )
+    return fits if symbol.max_bytes == ANY else fits & (lower <= symbol.max_bytes)
+
+
+def _fits_count(symbol: Symbol, bounds: np.ndarray) -> np.ndarray:
+    lower = np.concatenate([[np.iinfo(np.int64).min], bounds])
+    fits: np.ndarray = np.full(len(lower), True) if symbol.count == ANY else lower == symbol.count
+    return fits
+
+
+def _any_per_position(positions: tuple[Position, ...], fits: np.ndarray) -> list[np.ndarray]:
+    ends = np.cumsum([len(position) for position in positions])
+    parts = np.split(fits, ends[:-1])
+    return [np.logical_or.reduce(part) for part in parts]
+
+
+def _unique_columns(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct columns of a truth table, and which of them each column is."""
+    packed = np.packbits(table, axis=0).T.copy()
+    keys = packed.view(f"V{packed.shape[1]}").reshape(-1)
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    return table[:, first], inverse.reshape(-1).astype(np.uint16)
+
+
+def _interval(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    if len(bounds) > _FEW_BOUNDS:
+        return np.searchsorted(bounds, values, side="right")
+    index = np.zeros(len(values), np.uint8)
+    for bound in bounds.tolist():
+        index += values >= bound
+    return index
+
+
+def _directions(rows: np.ndarray, index: np.ndarray, comms: CommTable) -> np.ndarray:
+    """1 where the peer is the next rank of the communicator, 2 where it is the previous one."""
+    peer = rows["peer_or_root"]
+    rank, size = comms.ranks.take(index), np.maximum(comms.sizes.take(index), 1)
+    is_p2p = ((rows["op"] == Op.SEND) | (rows["op"] == Op.RECV)) & (peer >= 0) & (rank >= 0)
+    forward = (peer - rank) % size
+    is_pair = size == 2  # both ways round lead to the only peer: larger ranks count as next
+    is_next = is_p2p & (forward == 1) & (~is_pair | (peer > rank))
+    is_previous = is_p2p & (forward == size - 1) & ~is_next
+    return np.where(is_next, 1, np.where(is_previous, 2, 0)).astype(np.uint16)
