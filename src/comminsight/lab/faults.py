@@ -1,0 +1,96 @@
+"""Faults that a job plants in itself; each is written into the truth file."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+from comminsight.lab.options import JobOptions
+from comminsight.lab.truth import Truth
+
+
+class PlantedError(RuntimeError):
+    """The exception of ``--exit-how exception``."""
+
+
+def load_next_batch_forever(seconds: float) -> None:
+    """Where a stopped rank sits: the name tells in a stack what it is stuck in."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        time.sleep(min(0.2, seconds))
+
+
+class Faults:
+    """The faults of one rank, each at its place in the step."""
+
+    def __init__(self, options: JobOptions, rank: int, truth: Truth) -> None:
+        self._options = options
+        self._rank = rank
+        self._truth = truth
+        wants_freezer = options.slow_rank == rank and options.slow_ms > 0
+        self._freeze = start_freezer(options.slow_ms / 1000) if wants_freezer else None
+
+    def at_step(self, step: int) -> None:
+        """Before the step's first op: the rank may stay away or leave."""
+        options = self._options
+        if (self._rank, step) == (options.stop_rank, options.stop_at):
+            self._truth.write("stop", step=step, begin_ns=time.monotonic_ns())
+            load_next_batch_forever(options.stop_seconds)
+        if (self._rank, step) == (options.exit_rank, options.exit_at):
+            self._truth.write("exit", step=step, how=options.exit_how, begin_ns=time.monotonic_ns())
+            leave(options.exit_how)
+
+    def compute(self, step: int, share: int = 1) -> None:
+        """In a forward pass: compute, longer on the late rank (``share`` passes make a step)."""
+        if self._options.compute_ms > 0:
+            time.sleep(self._options.compute_ms / 1000)
+        is_late = self._options.late_rank == self._rank and step >= self._options.late_from
+        if is_late and self._options.late_ms > 0:
+            with self._truth.interval("late", step=step):
+                time.sleep(self._options.late_ms / 1000 / share)
+
+    def in_transfer(self, step: int) -> None:
+        """Right after the op was entered: freeze the whole process, its gloo threads too."""
+        if self._freeze is not None and step >= self._options.slow_from:
+            with self._truth.interval("slow", step=step):
+                self._freeze()
+
+
+def leave(how: str) -> None:
+    """End this process in one of the ways in which ranks end."""
+    if how == "sys_exit":
+        sys.exit(7)
+    if how == "os_exit":
+        os._exit(9)
+    if how == "sigkill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise PlantedError("planted: this rank fails")
+
+
+def start_freezer(seconds: float) -> Callable[[], None]:
+    """A function that stops this process for ``seconds``.
+
+    A child does the stopping: a stopped process cannot wake itself. It ends with its parent's pipe.
+    """
+    request_fd, ask_fd = os.pipe()
+    answer_fd, tell_fd = os.pipe()
+    frozen = os.getpid()
+    if os.fork() == 0:
+        os.close(ask_fd)
+        while os.read(request_fd, 1):
+            os.kill(frozen, signal.SIGSTOP)
+            time.sleep(seconds)
+            os.kill(frozen, signal.SIGCONT)
+            os.write(tell_fd, b"t")
+        os._exit(0)
+    os.close(request_fd)
+    os.close(tell_fd)
+
+    def freeze() -> None:
+        os.write(ask_fd, b"f")
+        os.read(answer_fd, 1)
+
+    return freeze

@@ -1,0 +1,68 @@
+"""``torchrun … -m comminsight.lab.job --job tp_pp_dp …``: one rank of a real job with faults.
+
+Runs over gloo on the loopback interface, one compute thread per rank, no network needed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.distributed as dist
+
+from comminsight.lab.bare import run_flood, run_kill
+from comminsight.lab.context import JobContext
+from comminsight.lab.dense import run_ddp, run_ddp_accum, run_fsdp2, run_hsdp
+from comminsight.lab.faults import Faults
+from comminsight.lab.options import JobOptions, parse
+from comminsight.lab.parallel3d import run_tp_pp_dp
+from comminsight.lab.tensor import run_pp, run_tp, run_tpsp
+from comminsight.lab.truth import Truth
+
+JOBS: dict[str, Callable[[JobContext], None]] = {
+    "ddp": run_ddp,
+    "ddp_accum": run_ddp_accum,
+    "fsdp2": run_fsdp2,
+    "hsdp": run_hsdp,
+    "tp": run_tp,
+    "tpsp": run_tpsp,
+    "pp": run_pp,
+    "tp_pp_dp": run_tp_pp_dp,
+    "flood": run_flood,
+    "kill": run_kill,
+}
+
+
+def run_job(options: JobOptions) -> None:
+    """Run one rank of the job; its place comes from RANK, WORLD_SIZE and MASTER_*."""
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.set_num_threads(1)
+    torch.manual_seed(options.seed)
+    truth = Truth(options.marks, int(os.environ["RANK"]))
+    # The freezer is forked here, before gloo has threads.
+    faults = Faults(options, int(os.environ["RANK"]), truth)
+    dist.init_process_group("gloo")
+    context = JobContext(options, dist.get_rank(), dist.get_world_size(), truth, faults)
+    truth.write(
+        "job", job=options.job, seed=options.seed, world_size=context.world_size,
+        pid=os.getpid(), begin_ns=time.monotonic_ns(),
+    )  # fmt: skip
+    assert dist.group.WORLD is not None  # noqa: S101 - initialised above
+    context.note_group(dist.group.WORLD)
+    JOBS[options.job](context)
+    dist.barrier()
+    dist.destroy_process_group()
+    truth.write("end", end_ns=time.monotonic_ns())
+
+
+def main(argv: Sequence[str]) -> int:
+    """0; whatever the job raises ends the process as it would without this module."""
+    run_job(parse(argv, tuple(JOBS)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,84 @@
+"""What a lab job is told on its command line."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+NO_RANK = -1
+FOREVER_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """One job and its planted faults; ``*_rank`` -1 plants nothing. Times in ms are slept."""
+
+    job: str = "ddp"
+    steps: int = 10
+    seed: int = 0
+    marks: str = ""
+    compute_ms: float = 0.0
+    microbatches: int = 4
+    layers: int = 2
+    hidden: int = 64
+    gradient_pad: int = 0
+    ops: int = 1000
+    late_rank: int = NO_RANK
+    late_from: int = 0
+    late_ms: float = 0.0
+    stop_rank: int = NO_RANK
+    stop_at: int = 0
+    stop_seconds: float = FOREVER_S
+    slow_rank: int = NO_RANK
+    slow_from: int = 0
+    slow_ms: float = 0.0
+    exit_rank: int = NO_RANK
+    exit_at: int = 0
+    exit_how: str = "exception"
+
+
+HELP = {
+    "job": "which job to run",
+    "steps": "training steps",
+    "seed": "seed of parameters and data",
+    "marks": "truth file: JSON lines, appended by all ranks",
+    "compute_ms": "sleep per forward pass of a microbatch, so that compute time is known exactly",
+    "microbatches": "microbatches per step (pipeline and accumulation jobs)",
+    "layers": "layers (per pipeline stage)",
+    "hidden": "width of the model",
+    "gradient_pad": "elements added to the gradient buffer of tp_pp_dp, to make transfers long",
+    "ops": "ops of the jobs flood and kill",
+    "late_rank": "rank that computes longer in every forward pass",
+    "late_from": "first step in which it does",
+    "late_ms": "how much longer, per step",
+    "stop_rank": "rank that stops entering collectives",
+    "stop_at": "step in which it stops",
+    "stop_seconds": "how long it stays away",
+    "slow_rank": "rank that is frozen while its gradient transfer is under way (tp_pp_dp)",
+    "slow_from": "first step in which it is",
+    "slow_ms": "for how long",
+    "exit_rank": "rank that leaves in the middle of a step",
+    "exit_at": "step in which it leaves",
+    "exit_how": "exception, sys_exit, os_exit or sigkill",
+}
+
+
+def parse(argv: Sequence[str], jobs: Sequence[str]) -> JobOptions:
+    """The options in ``argv``; exits with 2 and a usage line when they are wrong."""
+    parser = argparse.ArgumentParser(
+        prog="python -m comminsight.lab.job",
+        description="A real torch.distributed job over gloo on this machine, with planted faults.",
+    )
+    defaults = JobOptions()
+    for field in fields(JobOptions):
+        default = getattr(defaults, field.name)
+        choices = {"job": sorted(jobs), "exit_how": EXITS}.get(field.name)
+        parser.add_argument(
+            "--" + field.name.replace("_", "-"),
+            type=type(default), default=default, choices=choices, help=HELP[field.name],
+        )  # fmt: skip
+    return JobOptions(**vars(parser.parse_args(argv)))
+
+
+EXITS = ("exception", "sys_exit", "os_exit", "sigkill")
