@@ -29,7 +29,7 @@ from comminsight.format.layout import (
     SLOT_DTYPE,
     SLOT_IN_FLIGHT,
 )
-from comminsight.model.event import COMM_ROW_BYTES, OP_RECORD_BYTES
+from comminsight.model.event import COMM_ROW_BYTES, OP_DTYPE, OP_RECORD_BYTES
 from comminsight.model.ops import OpState
 from comminsight.model.topology import SessionIdentity
 from tests.builders.records import identity as any_identity
@@ -79,9 +79,7 @@ def box_bytes(
         data[BOX_COMM_OFFSET : BOX_COMM_OFFSET + comms.nbytes] = comms.tobytes()
     _put_losses(data, losses or {})
     _put_slots(data, in_flight)
-    for row in ring:
-        at = BOX_RING_OFFSET + (int(row["seq"]) - 1) % RING_CAPACITY * OP_RECORD_BYTES
-        data[at : at + OP_RECORD_BYTES] = row.tobytes()
+    _put_ring(data, ring)
     newest = int(ring["seq"].max()) if len(ring) else 0
     values = {
         "major": major, "pid": who.pid, "pid_start_ticks": who.pid_start_ticks, "state": state,
@@ -96,6 +94,12 @@ def box_bytes(
         page[name] = value
     data[:BOX_HEADER_BYTES] = page.tobytes()
     return bytes(data)
+
+
+def _put_ring(data: bytearray, ring: np.ndarray) -> None:
+    area = np.zeros(RING_CAPACITY, OP_DTYPE)
+    area[(ring["seq"] - 1) % RING_CAPACITY] = ring
+    data[BOX_RING_OFFSET : BOX_RING_OFFSET + area.nbytes] = area.tobytes()
 
 
 def _put_losses(data: bytearray, losses: dict[tuple[int, int], int]) -> None:

@@ -17,15 +17,16 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from comminsight.capture.process import boot_id, is_running
 from comminsight.errors import FormatError, InputError
 from comminsight.format.blackbox import BoxData, parse_box
 from comminsight.model.hang import Liveness
+from comminsight.model.topology import SessionIdentity
 
 MAX_BOX_BYTES = 1 << 28
 READ_ATTEMPTS = 3
 
 _FLOCK = struct.Struct("@hhqqi0q")
-_STAT_STATE, _STAT_START_TICKS = 0, 19  # after the command name: fields 3 and 22 of proc(5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,27 +56,6 @@ def read_box(path: Path | str) -> BoxReading:
         os.close(descriptor)
     liveness, pid = _judge(data, holder_pid)
     return BoxReading(path=Path(path), data=data, liveness=liveness, pid=pid)
-
-
-def start_ticks(pid: int) -> int | None:
-    """Start time of a running process in clock ticks since boot; None if there is none (a zombie
-    does not count)."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return None
-    fields = text[text.rfind(")") + 1 :].split()
-    if len(fields) <= _STAT_START_TICKS or fields[_STAT_STATE] in {"Z", "X"}:
-        return None
-    return int(fields[_STAT_START_TICKS])
-
-
-def boot_id() -> str:
-    """The boot id of this node, "" where the kernel does not tell."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
 
 
 def _open_box(path: str) -> int:
@@ -118,14 +98,20 @@ def _lock_holder(descriptor: int) -> int | None:
 
 
 def _judge(data: BoxData, holder_pid: int | None) -> tuple[Liveness, int]:
-    identity = data.identity
-    is_same_boot = identity.boot_id == boot_id()
-    is_running = is_same_boot and start_ticks(identity.pid) == identity.pid_start_ticks
-    pid = identity.pid if is_running else -1
+    """The lock decides; without one the process table does, for boxes of this boot only."""
+    seen, pid = process_liveness(data.identity)
     if holder_pid is not None:
-        pid = holder_pid if holder_pid > 0 else -1
-    if data.is_closed:
-        return Liveness.CLOSED, pid
-    if holder_pid is not None or is_running:
-        return Liveness.ALIVE, pid
-    return (Liveness.DEAD if is_same_boot else Liveness.UNKNOWN), -1
+        seen, pid = Liveness.ALIVE, holder_pid if holder_pid > 0 else -1
+    return (Liveness.CLOSED if data.is_closed else seen), pid
+
+
+def process_liveness(identity: SessionIdentity) -> tuple[Liveness, int]:
+    """Whether the process of a session runs on this node, and its pid (-1 when it does not).
+
+    UNKNOWN for a session of another node or of an earlier boot.
+    """
+    if identity.boot_id != boot_id():
+        return Liveness.UNKNOWN, -1
+    if is_running(identity.pid, identity.pid_start_ticks):
+        return Liveness.ALIVE, identity.pid
+    return Liveness.DEAD, -1

@@ -72,15 +72,21 @@ class _Area:
     n_rows: int
     row_bytes: int
 
-    def stable_rows(self, first: bytes, second: bytes) -> tuple[np.ndarray, np.ndarray]:
-        """The rows as bytes ``(n_rows, row_bytes)``, and which of them both reads agree on."""
-        end = self.offset + self.n_rows * self.row_bytes
-        shape = (self.n_rows, self.row_bytes)
-        rows = np.frombuffer(first[self.offset : end], np.uint8).reshape(shape)
+    def rows(self, data: bytes) -> np.ndarray:
+        """The rows as bytes, shape (n_rows, row_bytes)."""
+        n_bytes = self.n_rows * self.row_bytes
+        flat = np.frombuffer(data, np.uint8, count=n_bytes, offset=self.offset)
+        return flat.reshape(self.n_rows, self.row_bytes)
+
+    def is_stable(self, first: bytes, second: bytes) -> np.ndarray:
+        """Which rows both reads agree on."""
         if first is second:
-            return rows, np.ones(self.n_rows, bool)
-        again = np.frombuffer(second[self.offset : end], np.uint8).reshape(shape)
-        return rows, (rows == again).all(axis=1)
+            return np.ones(self.n_rows, bool)
+        before, after = self.rows(first), self.rows(second)
+        if self.row_bytes % 8 == 0:
+            before, after = before.view(np.uint64), after.view(np.uint64)
+        agree: np.ndarray = (before == after).all(axis=1)
+        return agree
 
 
 def parse_box(first: bytes, second: bytes | None = None, *, path: str = "") -> BoxData:
@@ -173,7 +179,7 @@ def _ring(head: Any, first: bytes, second: bytes) -> tuple[np.ndarray, np.ndarra
     records and not damage, and begins above what was overwritten by the time of the second.
     """
     area = _areas(head)["ring"]
-    rows, is_stable = area.stable_rows(first, second)
+    rows, is_stable = area.rows(first), area.is_stable(first, second)
     words = rows.view("<u4")
     seq = np.ascontiguousarray(words[:, :2]).view("<i8")[:, 0]
     is_in_place = (seq - 1) % area.n_rows == np.arange(area.n_rows)
@@ -190,7 +196,8 @@ def _ring(head: Any, first: bytes, second: bytes) -> tuple[np.ndarray, np.ndarra
 
 def _in_flight(head: Any, first: bytes, second: bytes, record_dtype: np.dtype[Any]) -> np.ndarray:
     """Slots whose op had not ended, oldest start first; their records in the current layout."""
-    rows, is_stable = _areas(head)["slot"].stable_rows(first, second)
+    area = _areas(head)["slot"]
+    rows, is_stable = area.rows(first), area.is_stable(first, second)
     slots = np.ascontiguousarray(rows[:, :SLOT_BYTES]).view(SLOT_DTYPE)[:, 0]
     state = slots["state_word"] & _STATE_BITS
     is_open = (state == SLOT_IN_FLIGHT) | (state == SLOT_OVERDUE)

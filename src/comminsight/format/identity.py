@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -16,6 +16,7 @@ from comminsight.model.topology import UNKNOWN_RANK, SessionIdentity
 MAX_JSON_BYTES = 1 << 20
 BOOT_ID_CHARS = 8
 
+T = TypeVar("T")
 Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 
@@ -62,7 +63,7 @@ def session_id(boot_id: str, pid: int, pid_start_ticks: int) -> str:
 def parse_header_json(data: bytes, *, path: str = "", offset_bytes: int = 0) -> StreamHeader:
     """The header that ``data`` states; FormatError where it is no such JSON or names a layout that
     is not allowed."""
-    document = _decode(data, path, offset_bytes)
+    document = _decode(data, _Document, path, offset_bytes)
     if document.layout is None or document.identity is None:
         message = "the header states no record layout or no identity"
         raise FormatError(message, path=path, offset_bytes=offset_bytes)
@@ -84,12 +85,16 @@ def parse_header_json(data: bytes, *, path: str = "", offset_bytes: int = 0) -> 
     )
 
 
-def replace_identity(header: SessionIdentity, data: bytes, *, path: str = "") -> SessionIdentity:
-    """The identity that an IDENTITY frame states, in the form of the header's JSON."""
-    document = _decode(data, path, 0)
-    if document.identity is None:
-        return header
-    return _session(document.identity, document.versions or header.versions)
+def replace_identity(
+    current: SessionIdentity, data: bytes, *, path: str = "", offset_bytes: int = 0
+) -> SessionIdentity:
+    """What an IDENTITY frame states: the header's JSON again, or its identity object alone."""
+    document = _decode(data, _Document, path, offset_bytes)
+    stated = document.identity or _decode(data, _Identity, path, offset_bytes)
+    if not stated.boot_id:
+        message = "an identity without boot id"
+        raise FormatError(message, path=path, offset_bytes=offset_bytes)
+    return _session(stated, document.versions or current.versions)
 
 
 def _session(stated: _Identity, versions: dict[str, str]) -> SessionIdentity:
@@ -97,12 +102,12 @@ def _session(stated: _Identity, versions: dict[str, str]) -> SessionIdentity:
     return SessionIdentity(session_id=name, versions=versions, **msgspec.structs.asdict(stated))
 
 
-def _decode(data: bytes, path: str, offset_bytes: int) -> _Document:
+def _decode(data: bytes, kind: type[T], path: str, offset_bytes: int) -> T:
     if len(data) > MAX_JSON_BYTES:
         message = f"header JSON of {len(data)} bytes, more than {MAX_JSON_BYTES}"
         raise FormatError(message, path=path, offset_bytes=offset_bytes)
     try:
-        return msgspec.json.decode(data, type=_Document)
+        return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         message = f"header JSON does not read: {error}"
         raise FormatError(message, path=path, offset_bytes=offset_bytes) from error

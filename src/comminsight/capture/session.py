@@ -1,0 +1,193 @@
+"""One session as a whole: what its segments and its black box say together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from comminsight.capture.box import BoxReading, process_liveness, read_box
+from comminsight.capture.chain import largest_counts, newest_rows
+from comminsight.capture.discovery import SessionPaths, segment_files
+from comminsight.capture.merge import SeqMerger
+from comminsight.errors import InputError
+from comminsight.format.blackbox import BoxData
+from comminsight.format.layout import SLOT_DTYPE, SLOT_IN_FLIGHT, SLOT_OVERDUE
+from comminsight.format.segment import SegmentData, read_segment
+from comminsight.model.event import empty_batch
+from comminsight.model.hang import Liveness
+from comminsight.model.ops import LossReason, OpState, RecordKind
+from comminsight.model.tally import Tally
+from comminsight.model.topology import UNKNOWN_RANK, SessionIdentity
+
+# Filters that somebody asked for are no loss; a record that did not reach a segment is a gap of
+# the arrival numbers already.
+NOT_CAPTURE_LOSS = (
+    LossReason.BELOW_MIN_SIZE,
+    LossReason.MASKED,
+    LossReason.RING_OVERWRITTEN,
+    LossReason.SEGMENT_WRITE,
+    LossReason.SEGMENT_CAP,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionData:
+    """Everything one session left.
+
+    ``records`` are all kinds, markers included, in ``seq`` order, each once. ``in_flight`` are
+    SLOT_DTYPE rows of ops without an end: the slots of the box, or the markers where there is no
+    box. ``losses[comm_index, reason]`` counts ops the recorder passed over (row 0: no communicator
+    of its own). ``problems`` are files that could not be read, as messages.
+    """
+
+    identity: SessionIdentity
+    comms: np.ndarray
+    records: np.ndarray
+    losses: np.ndarray
+    in_flight: np.ndarray
+    liveness: Liveness
+    tally: Tally
+    settings: dict[str, int]
+    clock_pairs: np.ndarray
+    pid: int = -1
+    heartbeat_mono_ns: int = 0
+    problems: tuple[str, ...] = ()
+
+
+def read_session(paths: SessionPaths) -> SessionData:
+    """The session at ``paths``, living, dead or ended.
+
+    Raises InputError when none of its files can be read; single ones are counted and named.
+    """
+    box, problems = _try_box(paths)
+    segments, segment_problems = _try_segments(paths)
+    problems += segment_problems
+    if box is None and not segments:
+        reason = problems[0] if problems else "it left neither segments nor a black box"
+        raise InputError(f"nothing to read of session {paths.session_id}: {reason}")
+    is_alive = box is not None and box.liveness is Liveness.ALIVE
+    data = join_session(segments, None if box is None else box.data, is_alive=is_alive)
+    data.tally.add("segment_files_unreadable", len(problems))
+    if box is not None:
+        liveness, pid = box.liveness, box.pid
+    else:
+        liveness, pid = segment_liveness(data.identity, is_sealed=segments[-1].is_sealed)
+    return replace(data, liveness=liveness, pid=pid, problems=tuple(problems))
+
+
+def join_session(
+    segments: Sequence[SegmentData], box: BoxData | None, *, is_alive: bool = False
+) -> SessionData:
+    """Segments in order and the box (either may be missing) as one session of unknown liveness.
+
+    The records are the union of both by ``seq``. Numbers that neither holds are counted once:
+    as torn or overwritten where the ring tells so, as ``seq_gaps`` otherwise; what a living
+    process is just writing is no loss.
+    """
+    tally = Tally()
+    for part in segments:
+        tally.merge(part.tally)
+    stored = [part.records for part in segments]
+    in_segments = stored[0] if len(stored) == 1 else np.concatenate([empty_batch(), *stored])
+    merger = SeqMerger()
+    records = merge_at_end(merger, in_segments, box, has_segments=bool(segments), is_alive=is_alive)
+    tally.merge(merger.tally)
+    if box is not None:
+        tally.merge(box.tally)
+    losses = largest_counts([part.losses for part in segments] + ([box.losses] if box else []))
+    tally.add("capture_lost", capture_lost(losses))
+    witnesses: list[SegmentData | BoxData] = [*segments, *([box] if box else [])]
+    comms = newest_rows([witness.comms for witness in witnesses])
+    return SessionData(
+        identity=join_identity([witness.identity for witness in witnesses]),
+        comms=comms,
+        records=records,
+        losses=losses,
+        in_flight=unfinished_markers(records) if box is None else box.in_flight,
+        liveness=Liveness.UNKNOWN,
+        tally=tally,
+        settings=witnesses[-1].settings,
+        clock_pairs=_clock_pairs(segments, box),
+        heartbeat_mono_ns=0 if box is None else box.heartbeat_mono_ns,
+    )
+
+
+def merge_at_end(
+    merger: SeqMerger,
+    in_segments: np.ndarray,
+    box: BoxData | None,
+    *,
+    has_segments: bool,
+    is_alive: bool,
+) -> np.ndarray:
+    """The last records of a session: everything that is left in segments and box."""
+    if box is None:
+        return merger.take(in_segments, empty_batch(), is_final=True)
+    torn_seqs = box.torn_seqs
+    if is_alive and len(torn_seqs):
+        newest = max([0, *in_segments["seq"][-1:].tolist(), *box.ring["seq"][-1:].tolist()])
+        torn_seqs = torn_seqs[torn_seqs < newest]
+    gone_seq = 0 if has_segments else box.overwritten_seq
+    return merger.take(in_segments, box.ring, gone_seq=gone_seq, torn_seqs=torn_seqs, is_final=True)
+
+
+def join_identity(stated: Sequence[SessionIdentity]) -> SessionIdentity:
+    """The newest identity that knows its global rank, else the newest."""
+    known = [identity for identity in stated if identity.global_rank != UNKNOWN_RANK]
+    return (known or list(stated))[-1]
+
+
+def capture_lost(losses: np.ndarray) -> int:
+    """Ops that the recorder meant to record and could not."""
+    counted = losses.copy()
+    counted[:, NOT_CAPTURE_LOSS] = 0
+    return int(counted.sum())
+
+
+def segment_liveness(identity: SessionIdentity, *, is_sealed: bool) -> tuple[Liveness, int]:
+    """What is known of a process without a box: only an orderly end seals the last segment."""
+    return (Liveness.CLOSED, -1) if is_sealed else process_liveness(identity)
+
+
+def unfinished_markers(records: np.ndarray) -> np.ndarray:
+    """SLOT_DTYPE rows of the ops whose last record is an OPEN or OVERDUE marker, by start."""
+    is_op = (records["kind"] == RecordKind.COLLECTIVE) | (records["kind"] == RecordKind.P2P)
+    at = np.flatnonzero(is_op)[::-1]
+    key = records["comm_index"][at].astype(np.int64) << 32 | records["op_seq"][at]
+    _, last_at = np.unique(key, return_index=True)
+    last = records[at[last_at]]
+    is_open = (last["state"] == OpState.OPEN) | (last["state"] == OpState.OVERDUE)
+    markers = last[is_open]
+    slots = np.zeros(len(markers), SLOT_DTYPE)
+    slots["record"] = markers
+    is_overdue = markers["state"] == OpState.OVERDUE
+    slots["state_word"] = np.where(is_overdue, SLOT_OVERDUE, SLOT_IN_FLIGHT)
+    return slots[np.argsort(markers["start_ns"], kind="stable")]
+
+
+def _clock_pairs(segments: Sequence[SegmentData], box: BoxData | None) -> np.ndarray:
+    pairs = [part.clock_pairs for part in segments]
+    if box is not None and box.clock_pair[0] > 0:
+        pairs.append(np.array([box.clock_pair], np.int64))
+    return np.concatenate([np.zeros((0, 2), np.int64), *pairs])
+
+
+def _try_box(paths: SessionPaths) -> tuple[BoxReading | None, list[str]]:
+    if paths.box is None:
+        return None, []
+    try:
+        return read_box(paths.box), []
+    except InputError as error:
+        return None, [str(error)]
+
+
+def _try_segments(paths: SessionPaths) -> tuple[list[SegmentData], list[str]]:
+    segments, problems = [], []
+    for _, path in segment_files(paths.segment_dir):
+        try:
+            segments.append(read_segment(path))
+        except InputError as error:
+            problems.append(str(error))
+    return segments, problems
