@@ -168,12 +168,14 @@ def coordinates(
 
 
 def _window(ops: np.ndarray, summary: StepSummary) -> tuple[int, int]:
-    """Rows of a step in a rank's ops, which are sorted by (start_ns, seq)."""
+    """Rows of a step in a rank's ops, which are sorted by (start_ns, seq); seq 0 is unknown."""
     starts, seqs = ops["start_ns"], ops["seq"]
 
     def row(start_ns: int, seq: int, side: Literal["left", "right"]) -> int:
         low = int(np.searchsorted(starts, start_ns, "left"))
         high = int(np.searchsorted(starts, start_ns, "right"))
+        if seq == 0:
+            return low if side == "left" else high
         return low + int(np.searchsorted(seqs[low:high], seq, side))
 
     return (

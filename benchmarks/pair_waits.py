@@ -1,0 +1,102 @@
+"""Seconds per step of matching, pair waits and blame at 64 and 512 ranks.
+
+Run: ``python benchmarks/pair_waits.py [ranks ...]``. Shape: tensor groups of 8, data groups of
+8, a few world collectives, blocking ops with jitter; the ratio is against the matching itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from time import perf_counter
+
+import numpy as np
+
+from comminsight.analysis.blame import blame
+from comminsight.analysis.matching import Instances, OpColumns, match_ops
+from comminsight.analysis.program import UNKNOWN_NS, step_program
+from comminsight.analysis.waits import numpy_sweep, pairs_of, wait_columns
+from comminsight.model.ops import Op, RecordKind
+from comminsight.model.topology import Communicator
+
+GROUP, TENSOR_OPS, DATA_OPS, WORLD_OPS = 8, 400, 40, 3
+
+
+def groups(n_ranks: int) -> list[tuple[int, ...]]:
+    ranks = np.arange(n_ranks).reshape(-1, GROUP)
+    strided = np.arange(n_ranks).reshape(GROUP, -1).T
+    return [tuple(map(int, g)) for g in (*ranks, *strided)] + [tuple(range(n_ranks))]
+
+
+def step_columns(n_ranks: int, comms: list[tuple[int, ...]]) -> OpColumns:
+    """One step: the data and world ops stand evenly among the tensor ops."""
+    rng = np.random.default_rng(n_ranks)
+    n_groups = n_ranks // GROUP
+    kinds = np.concatenate((np.zeros(TENSOR_OPS), np.ones(DATA_OPS), np.full(WORLD_OPS, 2)))
+    place = np.concatenate([np.linspace(0, 1, n) for n in (TENSOR_OPS, DATA_OPS, WORLD_OPS)])
+    now = np.zeros(n_ranks, np.int64)
+    sets = [comms[:n_groups], comms[n_groups:-1], comms[-1:]]
+    parts, seqs = [], [0, 0, 0]
+    for kind in kinds[np.argsort(place, kind="stable")].astype(int):
+        seqs[kind] += 1
+        members = np.array(sets[kind])
+        start = now[members] + rng.integers(500_000, 600_000, members.shape)
+        end = start.max(axis=1, keepdims=True) + rng.integers(20_000, 25_000, members.shape)
+        now[members] = end
+        first = (0, n_groups, len(comms) - 1)[kind]
+        comm = np.broadcast_to(first + np.arange(len(members))[:, None], members.shape)
+        parts.append(
+            [x.ravel() for x in (members, comm, np.full_like(members, seqs[kind]), start, end)]
+        )
+    rank, comm_id, seq, start_ns, end_ns = (np.concatenate(x) for x in zip(*parts, strict=True))
+    order = np.lexsort((start_ns, rank))
+    table = {name: np.zeros(len(rank), np.int64) for name in OpColumns.__slots__}
+    table |= {
+        "rank": rank,
+        "comm_id": comm_id,
+        "match_seq": seq,
+        "start_ns": start_ns,
+        "end_ns": end_ns,
+    }
+    table |= {"row": np.arange(len(rank)), "is_async": rank < 0, "is_folded": rank < 0}
+    table["kind"] += RecordKind.COLLECTIVE
+    table["op"] += Op.ALL_REDUCE
+    return OpColumns(**table).take(order)
+
+
+def timed(label: str, work: object, reference_s: float = 0.0) -> tuple[float, object]:
+    """Best of three; prints seconds and the ratio to the reference."""
+    assert callable(work)
+    best, result = np.inf, None
+    for _ in range(3):
+        begin = perf_counter()
+        result = work()
+        best = min(best, perf_counter() - begin)
+    ratio = f"{best / reference_s:6.1f} x matching" if reference_s else ""
+    print(f"  {label:32s} {best:8.3f} s {ratio}")
+    return best, result
+
+
+def main() -> None:
+    for n_ranks in map(int, sys.argv[1:] or ["64", "512"]):
+        members = groups(n_ranks)
+        comms = tuple(
+            Communicator(comm_id=i, comm_hash=i, ordinal=0, members=m)
+            for i, m in enumerate(members)
+        )
+        ops = step_columns(n_ranks, members)
+        print(f"{n_ranks} ranks, {ops.n_ops} ops in the step")
+        reference_s, found = timed("matching", lambda o=ops, n=n_ranks, c=comms: match_ops(o, n, c))
+        assert isinstance(found, Instances)
+        timed(
+            "pair waits, all ranks",
+            lambda f=found: numpy_sweep(*wait_columns(f), f.n_ranks),
+            reference_s,
+        )
+        timed("pairs of one rank", lambda f=found: pairs_of(f, 0), reference_s)
+        entry = np.full(n_ranks, UNKNOWN_NS)
+        steps = [step_program(found, entry, comms, n_ranks) for _ in range(2)]
+        timed("blame, two steps", lambda s=steps, n=n_ranks: blame(s, n), reference_s)
+
+
+if __name__ == "__main__":
+    main()

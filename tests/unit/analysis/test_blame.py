@@ -1,0 +1,165 @@
+import numpy as np
+import pytest
+
+from comminsight.analysis.blame import Blame, blame
+from comminsight.analysis.normal import transfer_excess_ns, work_excess_ns
+from comminsight.analysis.program import UNKNOWN_NS, StepProgram, step_program
+from comminsight.analysis.replay import build_graph, replay
+from tests.unit.analysis.tables import AR, RECV, SEND, Row, communicators, match
+
+STEP = 10_000
+
+
+def program(
+    rows: list[Row], n_ranks: int, *members: list[int], **overrides: list[int]
+) -> StepProgram:
+    found = match(rows, n_ranks, *members, **overrides)
+    entry = np.full(n_ranks, UNKNOWN_NS)
+    return step_program(found, entry, communicators(*members), n_ranks)
+
+
+def shifted(rows: list[Row], by: int) -> list[Row]:
+    return [(*row[:4], row[4] + by, row[5] + by, *row[6:]) for row in rows]  # type: ignore[misc]
+
+
+def judged(steps: list[list[Row]], n_ranks: int, *members: list[int]) -> Blame:
+    programs = [program(shifted(rows, i * STEP), n_ranks, *members) for i, rows in enumerate(steps)]
+    return blame(programs, n_ranks)
+
+
+def all_reduce(work: list[int], begin: int, number: int) -> list[Row]:
+    """Every rank computes ``work[rank]`` from ``begin``, then an all-reduce of 10."""
+    end = begin + max(work) + 10
+    return [(rank, 0, AR, number, begin + own, end) for rank, own in enumerate(work)]
+
+
+def test_the_late_rank_and_not_those_who_wait() -> None:
+    healthy = all_reduce([0, 0, 0], 0, 1) + all_reduce([50, 50, 50], 10, 2)
+    slow = all_reduce([0, 0, 0], 0, 1) + all_reduce([50, 90, 50], 10, 2)
+    result = judged([healthy, healthy, healthy, slow], 3, [0, 1, 2])
+    assert result.own_delay_ns.tolist() == [[0, 0, 0]] * 3 + [[0, 40, 0]]
+    assert result.step_cost_ns.tolist() == [[0, 0, 0]] * 3 + [[0, 40, 0]]
+    assert result.transfer_delay_ns.max() == result.passed_on_ns.max() == 0
+
+
+def test_a_rank_that_is_always_slow_is_measured_by_its_peers() -> None:
+    slow = all_reduce([0, 0, 0], 0, 1) + all_reduce([50, 90, 50], 10, 2)
+    assert judged([slow] * 4, 3, [0, 1, 2]).step_cost_ns[:, 1].tolist() == [40] * 4
+
+
+def test_a_step_that_is_heavy_for_all_blames_nobody() -> None:
+    light = all_reduce([0, 0], 0, 1) + all_reduce([50, 50], 10, 2)
+    heavy = all_reduce([0, 0], 0, 1) + all_reduce([90, 90], 10, 2)
+    assert judged([light, light, light, heavy], 2, [0, 1]).step_cost_ns.max() == 0
+
+
+def pipeline(first: int, middle: int, last: int) -> list[Row]:
+    """Three stages hand one microbatch on; each works, then sends (transfer 1)."""
+    a = first
+    b = a + 1 + middle
+    return [
+        (0, 0, SEND, 1, a, a + 1, 1), (1, 0, RECV, 1, 0, a + 1, 0),
+        (1, 0, SEND, 1, b, b + 1, 2), (2, 0, RECV, 1, 0, b + 1, 1),
+        (2, 1, AR, 1, b + 1 + last, b + 2 + last),
+        (0, 1, AR, 1, a + 1, b + 2 + last), (1, 1, AR, 1, b + 1, b + 2 + last),
+    ]  # fmt: skip
+
+
+def test_delay_is_followed_over_two_hops() -> None:
+    healthy, slow = pipeline(30, 40, 20), pipeline(90, 40, 20)
+    result = judged([healthy] * 3 + [slow], 3, [0, 1, 2], [0, 1, 2])
+    assert result.own_delay_ns[3].tolist() == [60, 0, 0]
+    assert result.step_cost_ns[3].tolist() == [60, 0, 0]
+    assert result.passed_on_ns[3, 0] == 0
+    assert result.passed_on_ns[3, 1] == 60  # stage 1 made stage 2 wait with what it inherited
+
+
+def test_stages_of_unequal_weight_are_not_blamed() -> None:
+    assert judged([pipeline(30, 200, 20)] * 4, 3, [0, 1, 2], [0, 1, 2]).step_cost_ns.max() == 0
+
+
+def test_a_slow_transfer_is_the_fault_of_those_in_it() -> None:
+    def step(transfer: int) -> list[Row]:
+        first = [(r, 0, AR, 1, 0, 10) for r in range(2)]
+        second = [(r, 1, AR, 1, 0, 10 + transfer) for r in (2, 3)]
+        final = [(r, 2, AR, 1, [10, 10, 10 + transfer, 10 + transfer][r], 30 + transfer)
+                 for r in range(4)]  # fmt: skip
+        return [*first, *second, *final]
+
+    result = judged([step(0)] * 3 + [step(70)], 4, [0, 1], [2, 3], [0, 1, 2, 3])
+    assert result.own_delay_ns.max() == 0
+    assert result.transfer_delay_ns[3].tolist() == [0, 0, 70, 70]
+    assert result.step_cost_ns[3].tolist() == [0, 0, 70, 70]
+
+
+def test_two_equally_late_ranks_share_the_cost() -> None:
+    healthy = all_reduce([0] * 5, 0, 1) + all_reduce([50] * 5, 10, 2)
+    slow = all_reduce([0] * 5, 0, 1) + all_reduce([50, 90, 90, 50, 50], 10, 2)
+    cost = judged([healthy] * 3 + [slow], 5, [0, 1, 2, 3, 4]).step_cost_ns[3]
+    assert cost.tolist() == [0, 20, 20, 0, 0]
+
+
+def test_an_overlapped_bucket_is_not_waited_for_but_the_last_wait_is() -> None:
+    """Buckets 1, 2 asynchronous under 100 of work, then a blocking op after both have ended."""
+
+    def step(late: int, transfer: int) -> list[Row]:
+        rows: list[Row] = []
+        starts = [[20, 20 + late], [120, 120 + late]]
+        ends = [max(own) + transfer for own in starts]
+        for rank in range(2):
+            rows += [(rank, 0, AR, n + 1, starts[n][rank], ends[n]) for n in range(2)]
+            rows.append((rank, 0, AR, 3, ends[1] + 5, ends[1] + 15))
+        return rows
+
+    steps = [step(0, 30), step(0, 130), step(200, 30)]  # the second contradicts "2 waits for 1"
+    programs = [program(shifted(rows, i * STEP), 2, [0, 1]) for i, rows in enumerate(steps)]
+    result = blame(programs, 2)
+    assert programs[0].wait_lags[:3].tolist() == [0, 0, 0b11]
+    assert result.step_cost_ns[2].tolist() == [0, 200]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_replay_of_what_was_seen_is_what_was_seen(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows: list[Row] = []
+    now = np.zeros(4, int)
+    for number in range(12):
+        members = [0, 1, 2, 3] if number % 3 == 0 else [[0, 1], [2, 3]][number % 2]
+        comm = 0 if number % 3 == 0 else 1 + number % 2
+        start = now[members] + rng.integers(0, 50, len(members))
+        end = start.max() + rng.integers(1, 20, len(members))
+        rows += [(r, comm, AR, number, int(s), int(e))
+                 for r, s, e in zip(members, start, end, strict=True)]  # fmt: skip
+        now[members] = np.where(rng.random(len(members)) < 0.3, start, end)  # some do not wait
+    step = program(rows, 4, [0, 1, 2, 3], [0, 1], [2, 3])
+    blame([step], 4)
+    entry = np.full(len(step.rank), step.start_ns.min())
+    start_ns, end_ns = replay(
+        build_graph(step), entry, step.work_ns[:, None], step.transfer_ns[:, None]
+    )
+    assert start_ns[:, 0].tolist() == step.start_ns.tolist()
+    assert end_ns[:, 0].tolist() == step.end_ns.tolist()
+
+
+def test_eager_sends_both_ways_are_no_cycle() -> None:
+    rows: list[Row] = [
+        (0, 0, SEND, 1, 0, 1, 1), (0, 0, RECV, 1, 5, 6, 1),
+        (1, 0, SEND, 1, 2, 3, 0), (1, 0, RECV, 1, 4, 5, 0),
+    ]  # fmt: skip
+    step = program(rows, 2, [0, 1])
+    blame([step], 2)
+    assert step.gate.tolist() == [0, 2, 0, 2]
+    levels = build_graph(step).levels
+    assert sum(len(starts) for starts, _ in levels) == 4
+
+
+def test_normal_work_and_transfer() -> None:
+    work = np.array([[10], [11], [50], [12]])
+    assert work_excess_ns(work, np.array([0, 0, 0, 0])).ravel().tolist() == [0, 0, 39, 1]
+    assert work_excess_ns(work, np.array([0, 1, 2, 3])).ravel().tolist() == [0, 0, 39, 1]
+    assert work_excess_ns(work[:1], np.array([0])).tolist() == [[0]]
+    assert transfer_excess_ns(work).ravel().tolist() == [0, 0, 39, 1]
+
+
+def test_a_step_without_ops_has_no_blame() -> None:
+    assert judged([[], []], 2, [0, 1]).step_cost_ns.tolist() == [[0, 0], [0, 0]]
