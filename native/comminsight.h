@@ -20,7 +20,8 @@ CI_API int32_t ci_api_version(void);
 // communicator does it reach the first segment header; later values are written as an IDENTITY frame.
 CI_API void ci_identity(const char* key, const char* value);
 
-// Registers a communicator and returns its comm_index (>= 1), 0 when nothing is recorded. The first call
+// Registers a communicator and returns its comm_index (>= 1), 0 when nothing is recorded. In a forked child
+// bits 16 and up hold the fork depth, so that a parent's number is never taken for one of the child. The first call
 // creates the black box and starts the drain thread. members: range-compressed global ranks in comm_rank
 // order ("0-3", "0,4,8"), or NULL. Equal (hash, comm_rank) get growing ordinals.
 CI_API uint32_t ci_comm_register(uint64_t comm_hash, const char* name, const char* desc, int32_t comm_rank,
@@ -62,7 +63,8 @@ CI_API void ci_loss(uint32_t comm_index, uint8_t reason, uint32_t count);
 // Puts a DRAIN marker into the stream.
 CI_API void ci_drain_marker(void);
 
-// Waits until everything recorded so far is in a segment; 0, or -ETIMEDOUT / -errno.
+// Waits until everything recorded so far is in a segment; 0, or -ETIMEDOUT / -errno. Where segments were
+// refused (network file system) there is nothing to wait for but the drain thread: 0.
 CI_API int32_t ci_flush(int32_t timeout_ms);
 // Seals the segment, marks the box CLOSED, stops the drain thread. Safe twice, safe before init.
 CI_API int32_t ci_close(void);

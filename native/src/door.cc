@@ -41,15 +41,12 @@ CI_API void ci_identity(const char* key, const char* value) { ci::identity_set(k
 
 CI_API uint32_t ci_comm_register(uint64_t comm_hash, const char* name, const char* desc, int32_t comm_rank,
                                  int32_t comm_size, const char* members, uint8_t backend, uint32_t lib_version) {
-  Recorder* r = ci::recorder_or_start();
-  if (r == nullptr) return 0;
-  return r->register_comm({comm_hash, name, desc, members, comm_rank, comm_size, 0, lib_version, backend, 0});
+  return ci::register_comm({comm_hash, name, desc, members, comm_rank, comm_size, 0, lib_version, backend, 0});
 }
 
 CI_API void ci_comm_retire(uint32_t comm_index) {
   Recorder* r = ci::recorder();
-  const uint32_t comm = r != nullptr && comm_index != 0 ? ci::comm_row(*r, comm_index) : 0;
-  if (comm != 0) r->retire_comm(comm);
+  if (r != nullptr && ci::is_comm_of(*r, comm_index)) r->retire_comm(comm_index & 0xFFFF);
 }
 
 CI_API uint64_t ci_op_begin(uint32_t comm_index, const ci_op* op) {

@@ -139,20 +139,22 @@ int join_drain(Recorder& r) {
 Recorder* recorder() {
   World* w = __atomic_load_n(&world, __ATOMIC_ACQUIRE);
   if (w == nullptr) return nullptr;
-  if (load_relaxed(*w->recorder.alive) == 1) return &w->recorder;
-  if (load_relaxed(w->recorder.stop) == 0) leave_parent(w, false);  // not closed: a child without fork handlers
+  if (load_acquire(*w->recorder.alive) == 1) return &w->recorder;
+  if (load_acquire(w->recorder.is_closed) == 0) leave_parent(w, false);  // a child made without fork handlers
   return nullptr;
 }
 
-Recorder* recorder_or_start() {
-  if (Recorder* running = recorder()) return running;
+uint32_t register_comm(const CommSpec& spec) {
+  recorder();  // notices a fork
   pthread_mutex_lock(&lock);
   if (world == nullptr && !is_settled) {
     is_settled = true;
     __atomic_store_n(&world, start(), __ATOMIC_RELEASE);
   }
+  Recorder* r = recorder();
+  const uint32_t comm = r != nullptr ? r->register_comm(spec) : 0;
   pthread_mutex_unlock(&lock);
-  return recorder();
+  return comm;
 }
 
 const char* inert_reason() {
@@ -174,8 +176,10 @@ int flush(int32_t timeout_ms) {
       futex_wait(r->flush_done, done, deadline - now);
       done = load_acquire(r->flush_done);
     }
-    if (const auto error = static_cast<int>(load_acquire(r->box.header()->segment_errno))) return -error;
+    const auto error = static_cast<int>(load_acquire(r->box.header()->segment_errno));
+    if (error != 0 && error != EREMOTE) return -error;
     if (load_acquire(r->consumed_seq) >= target) return 0;
+    if (mono_ns() >= deadline) return -ETIMEDOUT;
     usleep(1000);  // a producer holds its number and has not written yet
   }
 }
@@ -185,11 +189,11 @@ int close_recorder() {
   if (r == nullptr) return 0;
   pthread_mutex_lock(&lock);
   int result = 0;
-  if (exchange(*r->alive, 0) == 1) {
+  if (exchange(r->is_closed, 1) == 0) {
     say_inert("closed", false);
+    store_release(*r->alive, 0);
     if (r->drain_runs != 0) result = join_drain(*r);
     else r->box.mark_closed();
-    store_release(r->stop, 1);
   }
   pthread_mutex_unlock(&lock);
   return result;

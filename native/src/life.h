@@ -8,8 +8,9 @@ namespace ci {
 // The recorder of this process, nullptr when nothing is recorded (not started, inert, forked, closed).
 // Called on the hot path: two loads.
 Recorder* recorder();
-// The same, and starts one if this process may have one. Takes a lock, creates files: may block.
-Recorder* recorder_or_start();
+// Registers a communicator, and before the first one starts the recorder if this process may have one. Takes
+// a lock, creates files: may block. The number to give out, 0 when nothing is recorded or the table is full.
+uint32_t register_comm(const CommSpec& spec);
 const char* inert_reason();
 
 // Waits until all that was recorded before the call is in a segment. 0 or a negative errno.

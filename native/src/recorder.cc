@@ -28,7 +28,7 @@ bool Recorder::start(const Settings& initial, uint32_t depth, char* why, size_t 
   if (!box.create(settings, facts, why, why_bytes)) return false;
   ci_box_header* header = box.header();
   ring.attach(header, box.ring());
-  slots.attach(box.slots());
+  slots.attach(box.slots(), &header->overdue_slots);
   comms.attach(header, box.comms());
   losses_ = box.losses();
   salt_ = header->salt & 65535;

@@ -81,6 +81,7 @@ class Recorder {
   int64_t created_mono_ns;
   int64_t created_real_ns;
   uint32_t* alive;      // 1 on a page that a fork wipes; 0 in a child and after close
+  uint32_t is_closed;
   uint32_t fork_depth;  // upper half of the numbers given for communicators
 
   // In force on the hot path; written by the drain thread.

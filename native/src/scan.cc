@@ -74,8 +74,8 @@ void Drain::mark(const Due& due, int64_t now) {
     load_words(&record, &slot.record, sizeof record);
     const bool is_overdue = now - record.start_ns >= r.box.header()->active_overdue_limit_ns;
     const bool had_marker = load_relaxed(slot.marker_ns) != 0;
-    uint32_t word = due.word;
-    if (!is_overdue || cas(slot.state_word, word, (word & ~255u) | CI_SLOT_OVERDUE)) {
+    if (!is_overdue || r.slots.set_overdue(due.slot, due.word)) {
+      if (is_overdue) store_relaxed(slot.record.state, CI_OPSTATE_OVERDUE);
       record.state = is_overdue ? CI_OPSTATE_OVERDUE : CI_OPSTATE_OPEN;
       if (had_marker) record.flags |= CI_OPFLAG_WAS_OPEN;
       if (record.start_ns > now) record.flags |= CI_OPFLAG_FUTURE_START;

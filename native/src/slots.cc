@@ -4,8 +4,9 @@
 
 namespace ci {
 
-void SlotTable::attach(ci_slot* slots) {
+void SlotTable::attach(ci_slot* slots, uint32_t* overdue) {
   slots_ = slots;
+  overdue_ = overdue;
   memset(free_, 0xFF, sizeof free_);
 }
 
@@ -39,6 +40,7 @@ bool SlotTable::take(int slot, uint32_t generation) {
     const uint32_t state = slot_state(word);
     if (slot_generation(word) != generation || (state != CI_SLOT_IN_FLIGHT && state != CI_SLOT_OVERDUE)) return false;
   } while (!cas(slots_[slot].state_word, word, (word & ~255u) | CI_SLOT_ENDING));
+  if (slot_state(word) == CI_SLOT_OVERDUE) sub(*overdue_, 1);
   return true;
 }
 
@@ -52,6 +54,13 @@ bool SlotTable::hand_over(int slot, const OpEnd& end) {
 bool SlotTable::begin_marking(int slot, uint32_t word) {
   exchange(marking_[slot], kMarking);
   return load_ordered(slots_[slot].state_word) == word;
+}
+
+bool SlotTable::set_overdue(int slot, uint32_t word) {
+  add(*overdue_, 1);  // before the state, so that the count never falls below zero
+  if (cas(slots_[slot].state_word, word, (word & ~255u) | CI_SLOT_OVERDUE)) return true;
+  sub(*overdue_, 1);
+  return false;
 }
 
 bool SlotTable::end_marking(int slot, OpEnd* end) {

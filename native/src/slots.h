@@ -43,7 +43,8 @@ inline uint32_t slot_generation(uint32_t word) { return (word >> 8) & kGeneratio
 
 class SlotTable {
  public:
-  void attach(ci_slot* slots);
+  // `overdue` counts the slots in state OVERDUE, for whoever watches the box.
+  void attach(ci_slot* slots, uint32_t* overdue);
   // A slot in state CLAIMED, -1 when all are taken. `hint` spreads communicators over the table.
   int claim(uint32_t hint);
   void release(int slot);
@@ -56,6 +57,9 @@ class SlotTable {
   // when it ended before. Either way end_marking follows; it returns true when `end` was handed over.
   bool begin_marking(int slot, uint32_t word);
   bool end_marking(int slot, OpEnd* end);
+
+  // Drain thread, between the two: IN_FLIGHT -> OVERDUE. False when the op ended before.
+  bool set_overdue(int slot, uint32_t word);
 
   // Calls f(slot index, state word) for every slot that is in flight or overdue.
   template <class F>
@@ -75,6 +79,7 @@ class SlotTable {
   enum : uint32_t { kIdle, kMarking, kHandedOver };
 
   ci_slot* slots_;
+  uint32_t* overdue_;
   uint64_t free_[kFreeWords];  // bit set: free. Owning the bit is owning the slot
   alignas(64) uint32_t in_use_;
   alignas(64) uint32_t marking_[CI_SLOT_CAPACITY];
