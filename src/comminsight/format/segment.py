@@ -103,7 +103,7 @@ class SegmentReader:
         self._comm_parts: list[np.ndarray] = [np.zeros(0, COMM_DTYPE)]
         self._pairs: list[tuple[int, int]] = []
         self._scan = FrameScan(self.tally)
-        self._rest = b""  # read, but not yet a whole header or frame
+        self._position = 0  # of the first byte that is not consumed
         self._piece_bytes = piece_bytes
         self._descriptor = _open_regular(self.path)
 
@@ -152,34 +152,41 @@ class SegmentReader:
 
     def poll(self) -> Iterator[np.ndarray]:
         """Batches of the records that became readable since the last poll, in file order."""
-        while (buffer := self._read_more()) is not None:
+        piece_bytes = self._piece_bytes
+        while len(buffer := self._read(piece_bytes)):
+            before = self._position
             batch = self._take(buffer, is_final=False)
             if len(batch):
                 yield batch
+            if self._position == before:
+                if len(buffer) < piece_bytes:
+                    return
+                piece_bytes *= 2  # one frame is larger than that
 
     def finish(self) -> Iterator[np.ndarray]:
-        """The last batch: what follows a frame that will not be completed; counts the torn tail."""
-        batch = self._take(np.frombuffer(bytearray(self._rest), np.uint8), is_final=True)
-        self._rest = b""
-        if self._header is None:
-            raise FormatError("the header is cut short", path=self.path)
+        """The last batches; counts as torn what is no whole frame, since nothing will follow."""
+        yield from self.poll()
+        batch = self._take(self._read(WHOLE_BYTES), is_final=True)
         if len(batch):
             yield batch
+        if self._header is None:
+            raise FormatError("the header is cut short", path=self.path)
 
-    def _read_more(self) -> np.ndarray | None:
-        """The unconsumed rest and the next bytes of the file in one buffer; None at the end."""
+    def _read(self, most_bytes: int) -> np.ndarray:
+        """What the file holds from the first byte not consumed yet.
+
+        An unfinished frame is read again each time: a writer whose disk was full takes it back and
+        writes another one in its place.
+        """
         try:
-            available_bytes = os.fstat(self._descriptor).st_size
-            available_bytes -= os.lseek(self._descriptor, 0, os.SEEK_CUR)
-            if available_bytes <= 0:
-                return None
-            kept_bytes = len(self._rest)
-            buffer = np.empty(kept_bytes + min(available_bytes, self._piece_bytes), np.uint8)
-            n_read = os.readv(self._descriptor, [buffer[kept_bytes:].data])
+            left_bytes = os.fstat(self._descriptor).st_size - self._position
+            buffer = np.empty(max(0, min(left_bytes, most_bytes)), np.uint8)
+            n_read = (
+                os.preadv(self._descriptor, [buffer.data], self._position) if buffer.size else 0
+            )
         except OSError as error:
             raise InputError(f"cannot be read: {error.strerror}", path=self.path) from error
-        buffer[:kept_bytes] = np.frombuffer(self._rest, np.uint8)
-        return buffer[: kept_bytes + n_read] if n_read else None
+        return buffer[:n_read]
 
     def _take(self, buffer: np.ndarray, *, is_final: bool) -> np.ndarray:
         """The records of ``buffer``; moves their payloads together in place, so that all frames of
@@ -188,7 +195,6 @@ class SegmentReader:
         if self._header is None:
             start = self._take_header(buffer.data)
             if self._header is None:
-                self._rest = buffer.tobytes()
                 return empty_batch()
         filled_bytes = 0
         record_bytes = self.header.record_dtype.itemsize
@@ -202,7 +208,7 @@ class SegmentReader:
                 filled_bytes += size_bytes
             else:
                 self._take_table(frame)
-        self._rest = buffer[self._scan.consumed :].tobytes()
+        self._position += self._scan.consumed
         return self._current(buffer[:filled_bytes])
 
     def _current(self, payload: np.ndarray) -> np.ndarray:
