@@ -23,7 +23,7 @@ from itertools import chain
 import msgspec
 import numpy as np
 
-from comminsight.model.event import OP_DTYPE
+from comminsight.model.event import OP_DTYPE, OP_FIELDS, OP_RECORD_BYTES
 from comminsight.model.step import StepEnd, StepEvidence, StepSummary
 from comminsight.model.topology import SessionIdentity
 from comminsight.semantics.comm_table import CommTable
@@ -33,10 +33,18 @@ from comminsight.semantics.symbols import SymbolCoder
 from comminsight.semantics.template import Template
 
 END_OF_TIME_NS = 1 << 62
-_NAMES = OP_DTYPE.names or ()
-_SEQ, _START_NS, _END_NS = map(_NAMES.index, ("seq", "start_ns", "end_ns"))
-_SIZE_BYTES, _COMM_INDEX, _OP = map(_NAMES.index, ("size_bytes", "comm_index", "op"))
-_OP_SEQ, _MATCH_SEQ, _FUNC_SEQ = map(_NAMES.index, ("op_seq", "match_seq", "func_seq"))
+_EVIDENCE = frozenset(
+    "seq start_ns end_ns size_bytes comm_index op_seq match_seq func_seq op".split()
+)
+_EVIDENCE_FIELDS = [field for field in OP_FIELDS if field[0] in _EVIDENCE]
+_EVIDENCE_DTYPE = np.dtype(  # a view of the record with the few fields that evidence needs
+    {
+        "names": [name for name, _, _ in _EVIDENCE_FIELDS],
+        "formats": [form for _, form, _ in _EVIDENCE_FIELDS],
+        "offsets": [offset for _, _, offset in _EVIDENCE_FIELDS],
+        "itemsize": OP_RECORD_BYTES,
+    }
+)
 
 
 class OpAt(msgspec.Struct, frozen=True):
@@ -95,12 +103,14 @@ class BoundaryMachine:
         self._coder, self._matchers = _compile(template)
         self._n_tail = max(matcher.max_length for matcher in self._matchers) + 1
         self._tail = np.empty(0, OP_DTYPE)
+        self._seen: dict[int, OpAt] = {}  # of this batch: one op may be First, Anchor and Close
 
     def feed(self, rows: np.ndarray) -> list[StepSummary]:
         """Steps that became final with these committed ops (``OP_DTYPE``, in time order)."""
         if not len(rows):
             return []
         classes = self._coder.encode(rows, self._comms)
+        self._seen.clear()
         hits = [matcher.feed(classes, self.position) for matcher in self._matchers]
         for kind, found in enumerate(hits):
             self.n_hits[kind] += len(found)
@@ -200,16 +210,20 @@ class BoundaryMachine:
 
     def _op(self, rows: np.ndarray, position: int) -> OpAt:
         """The op at a position of this batch or of the tail before it."""
+        if position in self._seen:
+            return self._seen[position]
         index = position - self.position
-        row = (rows[index] if index >= 0 else self._tail[len(self._tail) + index]).item()
-        comm_index = row[_COMM_INDEX]
+        row = rows[index] if index >= 0 else self._tail[len(self._tail) + index]
+        seq, start_ns, end_ns, size_bytes, comm_index, op_seq, match_seq, func_seq, op = row.view(
+            _EVIDENCE_DTYPE
+        ).item()
         evidence = StepEvidence(
             comm_hash=self._comms.hashes.get(comm_index, 0), comm_index=comm_index,
-            role=self._comms.role(comm_index), op=row[_OP], op_seq=row[_OP_SEQ],
-            match_seq=row[_MATCH_SEQ], func_seq=row[_FUNC_SEQ], size_bytes=row[_SIZE_BYTES],
-            start_ns=row[_START_NS], seq=row[_SEQ],
+            role=self._comms.role(comm_index), op=op, op_seq=op_seq, match_seq=match_seq,
+            func_seq=func_seq, size_bytes=size_bytes, start_ns=start_ns, seq=seq,
         )  # fmt: skip
-        return OpAt(position, evidence, row[_END_NS])
+        self._seen[position] = found = OpAt(position, evidence, end_ns)
+        return found
 
     # snapshot
 

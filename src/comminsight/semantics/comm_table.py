@@ -24,7 +24,7 @@ def row_text(field: Any) -> str:
 class CommTable:
     """Append-only table of one session; row 0 answers for every ``comm_index`` it does not know."""
 
-    __slots__ = ("_rows", "hashes", "ranks", "roles", "sizes", "world_size")
+    __slots__ = ("_rows", "_words", "hashes", "ranks", "roles", "sizes", "world_size")
 
     def __init__(self, world_size: int = -1) -> None:
         self.world_size = world_size
@@ -33,6 +33,7 @@ class CommTable:
         self.ranks = np.full(1, -1, np.int32)
         self.sizes = np.zeros(1, np.int32)
         self.hashes: dict[int, int] = {}
+        self._words = [CommRole.UNKNOWN.value]
 
     def add(self, rows: np.ndarray) -> None:
         """Take rows (``COMM_DTYPE``); a row already known is not taken twice."""
@@ -50,8 +51,7 @@ class CommTable:
 
     def role(self, comm_index: int) -> str:
         """Role of one communicator as its word."""
-        index = comm_index if comm_index < len(self.roles) else 0
-        return str(ROLES[int(self.roles[index])].value)
+        return self._words[comm_index if comm_index < len(self._words) else 0]
 
     def to_bytes(self) -> bytes:
         """All rows, to be read back with ``from_bytes``."""
@@ -70,10 +70,12 @@ class CommTable:
             self.roles = np.append(self.roles, np.full(missing, UNKNOWN_ROLE, np.uint8))
             self.ranks = np.append(self.ranks, np.full(missing, -1, np.int32))
             self.sizes = np.append(self.sizes, np.zeros(missing, np.int32))
+            self._words += [CommRole.UNKNOWN.value] * missing
         name, desc = row_text(row["name"]), row_text(row["desc"])
         size = int(row["comm_size"])
         role, _ = role_of(name, desc, int(row["backend"]), size, self.world_size)
         self.roles[index] = ROLE_CODE[role]
+        self._words[index] = role.value
         self.ranks[index] = row["comm_rank"]
         self.sizes[index] = size
         self.hashes[index] = int(row["comm_hash"])

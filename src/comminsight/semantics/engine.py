@@ -29,6 +29,7 @@ from comminsight.semantics.template import Template
 
 SNAPSHOT_VERSION = 1
 _FIRST_LOOK_OPS = 16
+_PORTION = 4096  # records per pass: the working set stays in the cache
 _WATCH_OPS = 8192  # the breaker looks at multiples of this many ops
 
 
@@ -119,11 +120,14 @@ class SessionEngine:
 
     def push(self, batch: np.ndarray) -> list[StepSummary]:
         """Steps that became final with this batch (``OP_DTYPE``, in arrival order)."""
-        if self._is_closed:
-            self._order.tally.add("order_read", len(batch))
-            self._order.tally.add("order_dropped", len(batch))
-            return []
-        return self._count(self._advance(self._order.push(batch)))
+        steps: list[StepSummary] = []
+        for first in range(0, len(batch), _PORTION):
+            portion = batch[first : first + _PORTION]
+            if self._is_closed:
+                self._order.refuse(len(portion))
+            else:
+                steps += self._advance(self._order.push(portion))
+        return self._count(steps)
 
     def finish(self, explicit_end: bool = True) -> list[StepSummary]:  # noqa: FBT001
         """The steps that the end of the input makes final; with ``explicit_end`` false, none.

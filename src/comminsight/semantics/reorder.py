@@ -26,15 +26,13 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from comminsight.model.event import OP_DTYPE, OP_RECORD_BYTES
+from comminsight.model.event import OP_DTYPE, OP_RECORD_BYTES, empty_batch
 from comminsight.model.ops import OpFlag, OpState, RecordKind
 from comminsight.model.tally import Tally
 from comminsight.semantics.losses import Loss, LossLog
 
 NEVER_NS = -(1 << 62)
-_SLICE = 16_384  # records per pass: the working set stays in the cache
 _WORDS = OP_RECORD_BYTES // 8
-_START_WORD = OP_DTYPE.fields["start_ns"][1] // 8 if OP_DTYPE.fields else 2
 
 
 class OrderSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,6 +119,47 @@ class _Slice:
         return int(self.start[valid[-1]]) if len(valid) else carried_ns
 
 
+class _Pending:
+    """Records not yet emitted, in arrival order, in one buffer that is used again and again."""
+
+    __slots__ = ("_start", "_words", "n")
+
+    def __init__(self) -> None:
+        self.n = 0
+        self._words = np.empty((0, _WORDS), np.int64)  # rows move as 16 words: no field is touched
+        self._start = np.empty(0, np.int64)
+
+    def append(self, rows: np.ndarray, keep: np.ndarray) -> None:
+        n = self.n + int(np.count_nonzero(keep))
+        self._reserve(n)
+        words = rows.view(np.int64).reshape(-1, _WORDS)
+        np.compress(keep, words, axis=0, out=self._words[self.n : n])
+        np.compress(keep, rows["start_ns"], out=self._start[self.n : n])
+        self.n = n
+
+    def take_before(self, cut_ns: int) -> np.ndarray:
+        """Remove the records that start before the cut, sorted by (start, arrival)."""
+        start, words = self._start[: self.n], self._words[: self.n]
+        is_final = start < cut_ns
+        final = np.flatnonzero(is_final)
+        taken = words.take(final[np.argsort(start[final], kind="stable")], axis=0)
+        rest = np.flatnonzero(~is_final)
+        self._words[: len(rest)] = words.take(rest, axis=0)
+        self._start[: len(rest)] = start.take(rest)
+        self.n = len(rest)
+        return taken.view(OP_DTYPE).reshape(-1)
+
+    def rows(self) -> np.ndarray:
+        return self._words[: self.n].view(OP_DTYPE).reshape(-1)
+
+    def _reserve(self, n: int) -> None:
+        if n > len(self._words):
+            capacity = max(n, 2 * len(self._words))
+            words, start = np.empty((capacity, _WORDS), np.int64), np.empty(capacity, np.int64)
+            words[: self.n], start[: self.n] = self._words[: self.n], self._start[: self.n]
+            self._words, self._start = words, start
+
+
 class Reorder:
     """The reorder stage of one session."""
 
@@ -134,13 +173,13 @@ class Reorder:
         self._last_seq = 0
         self._last_start_ns = NEVER_NS
         self._holds: dict[int, Hold] = {}
-        self._pending: list[np.ndarray] = []  # (n, 16) int64 views of records, in arrival order
+        self._pending = _Pending()
         self._committed_ns = NEVER_NS
 
     @property
     def n_pending(self) -> int:
         """Records read and neither emitted nor counted away yet."""
-        return sum(map(len, self._pending))
+        return self._pending.n
 
     @property
     def n_holds(self) -> int:
@@ -149,10 +188,9 @@ class Reorder:
 
     def push(self, batch: np.ndarray) -> np.ndarray:
         """The records that have become final, in time order (``OP_DTYPE``, possibly none)."""
-        batch = np.ascontiguousarray(batch, OP_DTYPE)
         self.tally.add("order_read", len(batch))
-        for first in range(0, len(batch), _SLICE):
-            self._admit(batch[first : first + _SLICE])
+        if len(batch):
+            self._admit(np.ascontiguousarray(batch, OP_DTYPE))
         return self._commit(self._cut_ns)
 
     def drain(self) -> np.ndarray:
@@ -165,9 +203,14 @@ class Reorder:
         """Free the buffers; what was pending, and ``emitted`` records back, counts as dropped."""
         self.tally.add("order_emitted", -emitted)
         self.tally.add("order_dropped", self.n_pending + emitted)
-        self._pending.clear()
+        self._pending = _Pending()
         self._holds.clear()
         self.losses.clear()
+
+    def refuse(self, n_records: int) -> None:
+        """Count records that come after the session was closed."""
+        self.tally.add("order_read", n_records)
+        self.tally.add("order_dropped", n_records)
 
     def _admit(self, rows: np.ndarray) -> None:
         part = _Slice(rows, self.settings, self._watermark_ns)
@@ -183,9 +226,7 @@ class Reorder:
             cuts = self._cuts(part, spans)
             is_late &= part.start < cuts
             self._note_losses(part, cuts, is_late, gaps)
-        keep = part.is_valid & ~is_late
-        words = rows.view(np.int64).reshape(-1, _WORDS)
-        self._pending.append(words.copy() if keep.all() else words[keep])
+        self._pending.append(rows, part.is_valid & ~is_late)
         self._arrival += len(rows)
         self._last_start_ns = part.previous_start(len(rows), self._last_start_ns)
 
@@ -303,17 +344,12 @@ class Reorder:
 
     def _commit(self, cut_ns: int) -> np.ndarray:
         """Pending records that start before ``cut_ns``, sorted by (start, arrival)."""
-        if cut_ns == self._committed_ns or not self._pending:
-            return np.empty(0, OP_DTYPE)
+        if cut_ns == self._committed_ns:
+            return empty_batch()
         self._committed_ns = cut_ns
-        pool = self._pending[0] if len(self._pending) == 1 else np.concatenate(self._pending)
-        start = np.ascontiguousarray(pool[:, _START_WORD])
-        is_final = start < cut_ns
-        where = np.flatnonzero(is_final)
-        self._pending = [pool[~is_final]] if len(where) < len(pool) else []
-        final = pool.take(where[np.argsort(start[where], kind="stable")], axis=0)
+        final = self._pending.take_before(cut_ns)
         self.tally.add("order_emitted", len(final))
-        return final.view(OP_DTYPE).reshape(-1)
+        return final
 
     # snapshot
 
@@ -323,7 +359,7 @@ class Reorder:
             watermark_ns=self._watermark_ns, cut_ns=self._cut_ns, committed_ns=self._committed_ns,
             arrival=self._arrival, last_seq=self._last_seq, last_start_ns=self._last_start_ns,
             holds=dict(self._holds), losses=self.losses.snapshot(), tally=self.tally.as_dict(),
-            pending=b"".join(part.tobytes() for part in self._pending),
+            pending=self._pending.rows().tobytes(),
         )  # fmt: skip
 
     @classmethod
@@ -339,6 +375,6 @@ class Reorder:
         self._last_seq = snapshot.last_seq
         self._last_start_ns = snapshot.last_start_ns
         self._holds = dict(snapshot.holds)
-        if snapshot.pending:
-            self._pending = [np.frombuffer(snapshot.pending, np.int64).reshape(-1, _WORDS)]
+        pending = np.frombuffer(snapshot.pending, OP_DTYPE)
+        self._pending.append(pending, np.ones(len(pending), np.bool_))
         return self
