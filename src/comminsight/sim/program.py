@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from comminsight.errors import UsageError
 from comminsight.model.ops import DTYPE_SIZE_BYTES, DType, Op, RedOp
 from comminsight.sim.groups import SimGroup
 from comminsight.sim.layout import SimLayout
@@ -62,18 +63,24 @@ class Program:
     segments: list[Segment] = field(default_factory=list)
     ops: list[OpSpec] = field(default_factory=list)
 
-    def op_positions(self) -> list[int]:
-        """Positions of the ENTER instructions, in program order."""
-        return [i for i, (code, _, _) in enumerate(self.instructions) if code == ENTER]
+    def position_of(self, op_index: int) -> int:
+        """Position of the ENTER of the ``op_index``-th op; -1 is the last. Raises UsageError."""
+        entered = [i for i, (code, _, _) in enumerate(self.instructions) if code == ENTER]
+        if not -len(entered) <= op_index < len(entered):
+            raise UsageError(
+                f"op {op_index} is asked for, but the step has {len(entered)} ops",
+                next_step="choose an op_index within the step",
+            )
+        return entered[op_index]
 
     def stopped_at(self, op_index: int) -> Program:
         """The same program, stopping where it would enter its ``op_index``-th op."""
-        cut = self.op_positions()[op_index]
+        cut = self.position_of(op_index)
         return Program([*self.instructions[:cut], (STOP, 0, 0)], self.segments, self.ops)
 
     def without_op(self, op_index: int) -> Program:
         """The same program without its ``op_index``-th op and the wait for it."""
-        cut = self.op_positions()[op_index]
+        cut = self.position_of(op_index)
         slot = self.instructions[cut][2]
         kept = self.instructions[:cut]
         is_waiting = True

@@ -1,0 +1,151 @@
+"""When a rank's delay acts: always, since a step, for a while, now and then, or not at all.
+
+A step is a *hit* when the rank's cost in it is beyond the smallest that counts. Hits prove
+something only if they are far more frequent than the ranks that are not under suspicion would
+have by chance: a one-sided binomial test, corrected for the ranks and windows that were tried.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from comminsight.analysis.changepoint import find_shift
+
+MIN_WINDOW = 5  # steps a lasting delay must have lasted
+PERSISTENT_HIT_RATIO = 0.7
+INTERMITTENT_HIT_RATIO = 0.12
+INTERMITTENT_MIN_HITS = 4
+INTERMITTENT_LEAD = 3.0  # times as many hits as the next rank
+EDGE_STEPS = 2  # as many calm steps at the end do not yet end an episode
+MIN_CHANCE = 0.02  # hits by chance are taken to be at least this frequent
+FALSE_ALARM_RATE = 1e-4  # per run, over all ranks and windows
+
+
+class Recurrence(StrEnum):
+    """How a delay comes back."""
+
+    ALWAYS = "always"
+    SINCE = "since"
+    INTERMITTENT = "intermittent"
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """The steps ``[first, last)`` (positions) in which one rank's delay acts."""
+
+    column: int
+    recurrence: Recurrence
+    first: int
+    last: int
+    n_hit: int
+    cost_ns: float  # median over its hits
+
+    @property
+    def n_steps(self) -> int:
+        """Length of the window."""
+        return self.last - self.first
+
+    @property
+    def hit_ratio(self) -> float:
+        """Share of the window's steps that are hits."""
+        return self.n_hit / self.n_steps
+
+
+def episodes(cost_ns: np.ndarray, needed_ns: np.ndarray) -> list[Episode]:
+    """Proven episodes, at most one per rank, the most costly first.
+
+    ``cost_ns (n_steps, n_ranks)``; ``needed_ns (n_ranks,)`` is the smallest cost of a hit.
+    """
+    hits = cost_ns > needed_ns
+    found = [
+        episode
+        for column in np.flatnonzero(hits.sum(axis=0) >= min(MIN_WINDOW, INTERMITTENT_MIN_HITS))
+        for episode in _episode(cost_ns, hits, int(column))
+    ]
+    return sorted(found, key=lambda episode: (-episode.cost_ns * episode.n_hit, episode.column))
+
+
+def binomial_tail(n_hit: int, n: int, chance: float) -> float:
+    """P(at least ``n_hit`` of ``n``) when each has probability ``chance``."""
+    if n_hit <= 0:
+        return 1.0
+    log_chance, log_other = math.log(chance), math.log1p(-chance)
+    return sum(
+        math.exp(
+            math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+            + k * log_chance + (n - k) * log_other
+        )
+        for k in range(n_hit, n + 1)
+    )  # fmt: skip
+
+
+def _episode(cost_ns: np.ndarray, hits: np.ndarray, column: int) -> Iterator[Episode]:
+    """The rank's episode, if one is proven: a lasting one before scattered hits."""
+    found = _lasting(cost_ns, hits, column) or _intermittent(cost_ns, hits, column)
+    if found is not None:
+        yield found
+
+
+def _lasting(cost_ns: np.ndarray, hits: np.ndarray, column: int) -> Episode | None:
+    n_steps, n_ranks = hits.shape
+    first, last = _window(cost_ns[:, column], hits[:, column])
+    n_hit = int(hits[first:last, column].sum())
+    length = last - first
+    if length < MIN_WINDOW or n_hit < PERSISTENT_HIT_RATIO * length:
+        return None
+    false_alarms = binomial_tail(n_hit, length, _chance(hits, column)) * n_ranks * n_steps
+    if false_alarms > FALSE_ALARM_RATE:
+        return None
+    is_always = first < EDGE_STEPS and last == n_steps
+    recurrence = Recurrence.ALWAYS if is_always else Recurrence.SINCE
+    inside = cost_ns[first:last, column][hits[first:last, column]]
+    return Episode(column, recurrence, first, last, n_hit, float(np.median(inside)))
+
+
+def _intermittent(cost_ns: np.ndarray, hits: np.ndarray, column: int) -> Episode | None:
+    n_steps, n_ranks = hits.shape
+    n_hit = int(hits[:, column].sum())
+    next_most = int(np.delete(hits, column, axis=1).sum(axis=0).max(initial=0))
+    is_leading = n_hit >= INTERMITTENT_LEAD * max(1, next_most)
+    if not is_leading or n_hit < max(INTERMITTENT_MIN_HITS, INTERMITTENT_HIT_RATIO * n_steps):
+        return None
+    if binomial_tail(n_hit, n_steps, _chance(hits, column)) * n_ranks > FALSE_ALARM_RATE:
+        return None
+    cost = float(np.median(cost_ns[hits[:, column], column]))
+    return Episode(column, Recurrence.INTERMITTENT, 0, n_steps, n_hit, cost)
+
+
+def _window(series: np.ndarray, hits: np.ndarray) -> tuple[int, int]:
+    """The stretch of high values: the whole series unless it shifts, once up and once down; its
+    edges then move to the ends of the run of hits there."""
+    first, last = 0, len(series)
+    for _ in range(2):
+        shift = find_shift(series[first:last])
+        if shift is None:
+            break
+        if shift.after > shift.before:
+            first += shift.onset
+        else:
+            last = first + shift.onset
+    inside = np.flatnonzero(hits[first:last])
+    if not len(inside):
+        return first, last
+    first, last = first + int(inside[0]), first + int(inside[-1]) + 1
+    while first > 0 and hits[first - 1]:
+        first -= 1
+    while last < len(hits) and hits[last]:
+        last += 1
+    # the last steps of a record are not the end of a delay
+    return first, len(hits) if len(hits) - last < EDGE_STEPS else last
+
+
+def _chance(hits: np.ndarray, column: int) -> float:
+    """How often a rank that is not under suspicion is hit; ranks hit in half of their steps are."""
+    others = np.delete(hits, column, axis=1)
+    calm = others[:, others.mean(axis=0) < 0.5]
+    return min(0.5, max(MIN_CHANCE, float(calm.mean()) if calm.size else 0.0))

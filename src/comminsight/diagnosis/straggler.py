@@ -1,0 +1,236 @@
+"""Which rank makes the steps long: the origin of delay that persists, never the rank waited for.
+
+A culprit needs all of: a cost along the critical path beyond both a share of the step and the
+noise of the other ranks; hits that persist or recur far beyond chance (``recurrence``); delay of
+its own and not of a transfer; a cost beyond what the clocks can be wrong by. The Straggler Index
+and waits are shown and decide nothing. Without enough steps, ranks or records nobody is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from comminsight.diagnosis import codes
+from comminsight.diagnosis.basis import MIN_STEPS, complete_steps, missing_basis, step_times_ns
+from comminsight.diagnosis.codes import message
+from comminsight.diagnosis.places import alone_in_stage, whole_place
+from comminsight.diagnosis.recurrence import Episode, Recurrence, episodes
+from comminsight.diagnosis.slow_link import judge_slow_link
+from comminsight.diagnosis.straggler_evidence import (
+    chain_of,
+    evidence_of,
+    explained_ratio,
+    victims_of,
+)
+from comminsight.model.measures import StragglerMeasures
+from comminsight.model.topology import Communicator
+from comminsight.model.verdict import (
+    Cause,
+    Confidence,
+    Coverage,
+    Evidence,
+    Message,
+    Verdict,
+)
+
+RULE = "straggler"
+
+MIN_COST_RATIO = 0.03  # of the step time
+NOISE_FACTOR = 2.0  # times what the worst other rank costs in a typical step
+INTERMITTENT_COST_RATIO = 0.08
+ROTATING_RATIO = 0.6  # of the steps must be long for delays that wander to be mentioned
+CLOCK_FACTOR = 2.0
+SECONDARY_RATIO = 0.33  # of the first culprit's cost; less is not named beside it
+TRANSFER_SHARE = 0.6
+OWN_SHARE = 0.6
+
+
+def judge_straggler(
+    measures: StragglerMeasures, communicators: Sequence[Communicator], coverage: Coverage
+) -> Verdict:
+    """COMPUTE_STRAGGLER, LOAD_IMBALANCE or SLOW_LINK with its cost per step; HEALTHY when nothing
+    persists; NO_VERDICT with what is missing when the evidence does not allow either."""
+    missing = missing_basis(measures, coverage)
+    if missing:
+        return _silent(Cause.NO_VERDICT, coverage, missing=missing)
+    used = complete_steps(measures)
+    step_ns = float(np.median(step_times_ns(used)))
+    needed_ns = _needed_ns(used.step_cost_ns, step_ns)
+    found = [
+        episode
+        for episode in episodes(used.step_cost_ns, needed_ns)
+        if episode.recurrence is not Recurrence.INTERMITTENT
+        or episode.cost_ns >= INTERMITTENT_COST_RATIO * step_ns
+    ]
+    if not found:
+        return _nobody(used, coverage, needed_ns, step_ns)
+    main = found[0]
+    if main.cost_ns <= CLOCK_FACTOR * used.clock_error_ns:
+        error_ns = used.clock_error_ns
+        doubt = message(codes.MISSING_CLOCK, clock_error_ns=error_ns, cost_ns=round(main.cost_ns))
+        return _silent(Cause.NO_VERDICT, coverage, missing=[doubt])
+    return _judge_kind(used, communicators, coverage, found, needed_ns)
+
+
+def _judge_kind(
+    used: StragglerMeasures,
+    communicators: Sequence[Communicator],
+    coverage: Coverage,
+    found: list[Episode],
+    needed_ns: np.ndarray,
+) -> Verdict:
+    """Own work, transfer, or both alike; the first episode decides."""
+    named = [one for one in found if one.cost_ns >= SECONDARY_RATIO * found[0].cost_ns]
+    own_share = _own_share(used, found[0])
+    if own_share <= 1 - TRANSFER_SHARE:
+        return judge_slow_link(used, communicators, coverage, found[0])
+    if own_share < OWN_SHARE:
+        ranks = [int(used.global_ranks[one.column]) for one in named]
+        return _silent(
+            Cause.NO_VERDICT, coverage, missing=[message(codes.MISSING_AGREEMENT, ranks=ranks)]
+        )
+    named = [one for one in named if _own_share(used, one) >= OWN_SHARE]
+    return _compute_verdict(used, coverage, named, float(needed_ns[found[0].column]))
+
+
+def _compute_verdict(
+    used: StragglerMeasures, coverage: Coverage, named: list[Episode], needed_ns: float
+) -> Verdict:
+    main = named[0]
+    columns = [episode.column for episode in named]
+    place = whole_place(used, columns, slice(main.first, main.last))
+    is_by_design = place is not None and main.recurrence is Recurrence.ALWAYS
+    before_ns, after_ns = _before_and_after_ns(used, main)
+    culprits = tuple(sorted(int(used.global_ranks[column]) for column in columns))
+    return Verdict(
+        rule=RULE,
+        cause=Cause.LOAD_IMBALANCE if is_by_design else Cause.COMPUTE_STRAGGLER,
+        confidence=_confidence(main, needed_ns),
+        coverage=coverage,
+        culprits=culprits,
+        victims=victims_of(used, main, columns),
+        first_step=int(used.steps[main.first]),
+        last_step=int(used.steps[main.last - 1]),
+        measures=_numbers(used, main, before_ns, after_ns),
+        chain=chain_of(used, coverage, main, columns),
+        evidence=tuple(evidence_of(used, main, columns, place, (before_ns, after_ns))),
+        next_actions=tuple(_actions(used, columns, place, is_by_design=is_by_design)),
+    )
+
+
+def _needed_ns(cost_ns: np.ndarray, step_ns: float) -> np.ndarray:
+    """Smallest cost of a hit per rank: a share of the step, and beyond the other ranks' noise.
+
+    The noise is what the worst of the others costs in a typical step; ranks that are themselves
+    beyond the share in most steps are not noise, so that two stragglers do not hide each other.
+    """
+    share_ns = MIN_COST_RATIO * step_ns
+    is_calm = np.median(cost_ns, axis=0) <= share_ns
+    needed = np.full(cost_ns.shape[1], share_ns)
+    for column in range(cost_ns.shape[1]):
+        others = is_calm.copy()
+        others[column] = False
+        if others.any():
+            noise_ns = float(np.median(cost_ns[:, others].max(axis=1)))
+            needed[column] = max(share_ns, NOISE_FACTOR * noise_ns)
+    return needed
+
+
+def _own_share(used: StragglerMeasures, episode: Episode) -> float:
+    window = slice(episode.first, episode.last)
+    own = float(used.own_delay_ns[window, episode.column].sum())
+    transfer = float(used.transfer_delay_ns[window, episode.column].sum())
+    return own / (own + transfer) if own + transfer else 0.0
+
+
+def _before_and_after_ns(used: StragglerMeasures, main: Episode) -> tuple[float, float]:
+    """Step time without and with the delay; where it always acts, without is with minus cost."""
+    times_ns = step_times_ns(used)
+    inside = np.zeros(len(times_ns), bool)
+    inside[main.first : main.last] = True
+    if main.recurrence is Recurrence.INTERMITTENT:
+        inside &= used.step_cost_ns[:, main.column] >= main.cost_ns / 2
+    after_ns = float(np.median(times_ns[inside]))
+    before = times_ns[~inside]
+    return (float(np.median(before)) if len(before) else after_ns - main.cost_ns), after_ns
+
+
+def _numbers(
+    used: StragglerMeasures, main: Episode, before_ns: float, after_ns: float
+) -> dict[str, float]:
+    window = slice(main.first, main.last)
+    index = used.index_pct[window].mean(axis=0)
+    return {
+        "step_cost_ns": main.cost_ns,
+        "step_cost_ratio": main.cost_ns / after_ns if after_ns else 0.0,
+        "step_before_ns": before_ns,
+        "step_after_ns": after_ns,
+        "explained_ratio": explained_ratio(used, main),
+        "n_hit_steps": float(main.n_hit),
+        "hit_ratio": main.hit_ratio,
+        "straggler_index_pct": float(index[main.column]),
+        "largest_index_pct": float(index.max()),
+        "own_delay_ns": float(np.median(used.own_delay_ns[window, main.column])),
+    }
+
+
+def _confidence(main: Episode, needed_ns: float) -> Confidence:
+    if main.recurrence is Recurrence.INTERMITTENT:
+        return Confidence.LOW
+    is_long = main.n_steps >= MIN_STEPS and main.hit_ratio >= 0.9
+    return Confidence.HIGH if is_long and main.cost_ns >= 2 * needed_ns else Confidence.MEDIUM
+
+
+def _actions(
+    used: StragglerMeasures, columns: list[int], place: str | None, *, is_by_design: bool
+) -> list[Message]:
+    if is_by_design:
+        return [message(codes.REBALANCE, place=place or "")]
+    actions = [
+        message(codes.PROFILE_RANK, rank=int(used.global_ranks[column])) for column in columns
+    ]
+    hosts = {used.hosts[column] for column in columns} - {""}
+    if len(hosts) == 1 and len(set(used.hosts)) > 1:
+        actions.append(message(codes.COMPARE_HOST, host=hosts.pop()))
+    return actions
+
+
+def _nobody(
+    used: StragglerMeasures, coverage: Coverage, needed_ns: np.ndarray, step_ns: float
+) -> Verdict:
+    """Healthy, unless large delays wander from rank to rank."""
+    cost_ns = used.step_cost_ns
+    large = cost_ns > np.maximum(needed_ns, INTERMITTENT_COST_RATIO * step_ns)
+    n_steps = len(used.steps)
+    n_hit = int(large.any(axis=1).sum())
+    wandering = np.flatnonzero(large.sum(axis=0) >= 2)
+    if n_hit >= ROTATING_RATIO * n_steps and len(wandering) > 1:
+        ranks = [int(used.global_ranks[column]) for column in wandering]
+        said = message(codes.RECURS_ROTATING, ranks=ranks, n_hit=n_hit, n_steps=n_steps)
+        doubt = message(codes.MISSING_AGREEMENT, ranks=ranks)
+        return _silent(Cause.NO_VERDICT, coverage, said=said, missing=[doubt])
+    said = message(
+        codes.NOTHING_PERSISTS, cost_ns=round(float(np.median(cost_ns, axis=0).max())),
+        needed_ns=round(float(needed_ns.min())), n_steps=n_steps,
+    )  # fmt: skip
+    alone = alone_in_stage(used)
+    missing = [message(codes.MISSING_REPLICAS, ranks=alone)] if alone else []
+    return _silent(Cause.HEALTHY, coverage, said=said, missing=missing)
+
+
+def _silent(
+    cause: Cause, coverage: Coverage, *, said: Message | None = None, missing: list[Message]
+) -> Verdict:
+    """A verdict that names nobody."""
+    steps_needed = MIN_STEPS if any(m.code == codes.MISSING_STEPS for m in missing) else 0
+    return Verdict(
+        rule=RULE,
+        cause=cause,
+        confidence=Confidence.HIGH if cause is Cause.HEALTHY else Confidence.NONE,
+        coverage=coverage,
+        evidence=() if said is None else (Evidence(kind="measure", message=said),),
+        missing=tuple(missing),
+        next_actions=(message(codes.RECORD_LONGER, needed=steps_needed),) if steps_needed else (),
+    )
