@@ -57,7 +57,7 @@ def step_columns(n_ranks: int, comms: list[tuple[int, ...]]) -> OpColumns:
         "start_ns": start_ns,
         "end_ns": end_ns,
     }
-    table |= {"row": np.arange(len(rank)), "is_async": rank < 0, "is_folded": rank < 0}
+    table |= {"row": np.arange(len(rank)), "is_end_bound": rank < 0, "is_folded": rank < 0}
     table["kind"] += RecordKind.COLLECTIVE
     table["op"] += Op.ALL_REDUCE
     return OpColumns(**table).take(order)

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from comminsight.analysis.alignment import AlignedStep, align_steps
-from comminsight.analysis.measures import straggler_measures
+from comminsight.analysis.measures import Clock, straggler_measures
 from comminsight.capture.session import SessionData
 from comminsight.model.hang import HangEvent, Liveness
 from comminsight.model.manifest import LaunchManifest
@@ -92,12 +92,8 @@ class Run:
 
     @cached_property
     def trace(self) -> RunTrace:
-        """Finished ops and steps of all ranks on the nodes' wall clocks."""
-        return self.trace_on("raw")
-
-    def trace_on(self, clock: str) -> RunTrace:
-        """The trace on the raw or the aligned clock."""
-        return run_trace(self.sessions, self.steps, world_size(self.sessions), clock)
+        """Finished ops and steps of all ranks."""
+        return run_trace(self.sessions, self.steps, world_size(self.sessions))
 
     @cached_property
     def aligned_steps(self) -> tuple[AlignedStep, ...]:
@@ -150,11 +146,11 @@ class Run:
             overdue_limit_ns=self.overdue_limit_ns,
         )
 
-    def measures(self, clock: str = "raw") -> StragglerMeasures:
-        """Waits and blame per step and rank."""
-        return straggler_measures(self.trace if clock == "raw" else self.trace_on(clock))
+    def measures(self, clock: Clock = "aligned") -> StragglerMeasures:
+        """Waits and blame per step and rank, on the aligned or the nodes' own wall clocks."""
+        return straggler_measures(self.trace, clock)
 
-    def report(self, *, clock: str = "raw") -> RunReport:
+    def report(self, *, clock: Clock = "aligned") -> RunReport:
         """The report: facts, coverage, steps, ranks, verdicts."""
         measures, coverage = self.measures(clock), self.coverage()
         events = read_hangs(self.paths)[0]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from comminsight.analysis.clock import align_column
-from comminsight.model.ops import Op, OpFlag, RecordKind
+from comminsight.model.ops import Op, OpFlag, RecordKind, TimingSource
 from comminsight.model.topology import Communicator
 from comminsight.model.trace import ClockOffsets, RankTrace
 
@@ -29,7 +29,8 @@ class OpColumns:
 
     ``rank`` indexes the caller's rank list. Times are on the run's clock. ``peer`` is the partner
     or root (comm-local). ``clock_domain`` is -1 for aligned nodes, else the number of a node whose
-    clock stands alone. ``row`` is the row in the rank's ``RankTrace.ops``.
+    clock stands alone. ``is_end_bound``: the end was seen when somebody waited, which may be long
+    after it. ``row`` is the row in the rank's ``RankTrace.ops``.
     """
 
     rank: np.ndarray
@@ -43,7 +44,7 @@ class OpColumns:
     op: np.ndarray
     dtype: np.ndarray
     red_op: np.ndarray
-    is_async: np.ndarray
+    is_end_bound: np.ndarray
     is_folded: np.ndarray
     enqueue_ns: np.ndarray
     start_ns: np.ndarray
@@ -120,7 +121,8 @@ def rank_columns(
     boot_id = trace.session.boot_id
     times = {name: align_column(_column(ops, name), boot_id, clocks) for name in _TIMES}
     comm_rank = _comm_ranks(trace.global_rank, communicators)[comm_id]
-    flags = _column(ops, "flags")
+    is_end_bound = (_column(ops, "flags") & OpFlag.ASYNC) != 0
+    is_end_bound |= _column(ops, "timing_source") == TimingSource.HOST_WAIT
     return OpColumns(
         rank=np.full(len(row), rank, np.int64),
         row=row,
@@ -133,7 +135,7 @@ def rank_columns(
         op=_column(ops, "op"),
         dtype=_column(ops, "dtype"),
         red_op=_column(ops, "red_op"),
-        is_async=(flags & OpFlag.ASYNC) != 0,
+        is_end_bound=is_end_bound,
         is_folded=_column(ops, "n_folded") > 1,
         clock_domain=np.full(len(row), clock_domain, np.int64),
         **times,

@@ -212,8 +212,8 @@ def _completion_ns(found: Instances, last_ns: np.ndarray) -> np.ndarray:
     np.minimum.at(first_end, found.instance, found.end_ns)
     both_ns = np.maximum(first_end, last_ns)[found.instance]
     paired = (found.is_p2p & (found.n_members == 2))[found.instance]
-    is_async = found.ops.is_async & paired
-    return np.where(is_async, np.minimum(found.end_ns, both_ns), found.end_ns)
+    is_end_bound = found.ops.is_end_bound & paired
+    return np.where(is_end_bound, np.minimum(found.end_ns, both_ns), found.end_ns)
 
 
 def _signatures(

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from comminsight.errors import InputError
-from comminsight.launch.environment import inject_site_dirs
+from comminsight.launch.environment import inject_package
 
 
 def main(argv: Sequence[str]) -> int:
@@ -26,8 +26,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("action", choices=("install", "uninstall", "status"))
     parser.add_argument("--python", default=sys.executable, help="the Python that trains")
     options = parser.parse_args(argv)
-    _, parent = inject_site_dirs()
-    paths = [parent, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    paths = [str(inject_package().parent), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     command = [options.python, "-m", "comminsight_inject.site_install", options.action]
     try:

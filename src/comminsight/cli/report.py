@@ -28,7 +28,7 @@ def report(
     *,
     lang: Annotated[Lang, typer.Option(help="language")] = Lang.EN,
     json: Annotated[bool, typer.Option("--json", help="the report as JSON")] = False,
-    clock: Annotated[Clock, typer.Option(help="clock that waits are measured on")] = Clock.RAW,
+    clock: Annotated[Clock, typer.Option(help="clock that waits are measured on")] = Clock.ALIGNED,
     templates: Annotated[
         Path | None, typer.Option(help="folder with templates of your own")
     ] = None,

@@ -44,26 +44,28 @@ def native_library() -> Path:
     return path
 
 
-def inject_site_dirs() -> tuple[str, str]:
-    """(folder with sitecustomize, folder that makes ``comminsight_inject`` importable)."""
+def inject_package() -> Path:
+    """Folder of the package that runs at the start of training processes."""
     spec = importlib.util.find_spec("comminsight_inject")
     if spec is None or not spec.submodule_search_locations:
         raise InputError(
             "the package comminsight_inject is not installed",
             next_step="reinstall comminsight: both packages are in one wheel",
         )
-    package = Path(next(iter(spec.submodule_search_locations)))
-    return str(package / "site"), str(package.parent)
+    return Path(next(iter(spec.submodule_search_locations)))
 
 
 def recording_environment(
     base: Mapping[str, str], *, run_id: str, spool: Path, options: RecordingOptions
 ) -> dict[str, str]:
-    """``base`` with recording switched on for this run; what the user set himself is kept."""
+    """``base`` with recording switched on for this run; what the user set himself is kept.
+
+    Only the folder with ``sitecustomize`` goes onto PYTHONPATH: it loads its package by path, so
+    that nothing installed beside it shadows a package of the job.
+    """
     library = native_library()
-    site, parent = inject_site_dirs()
     environment = dict(base)
-    paths = [site, parent, *filter(None, base.get("PYTHONPATH", "").split(os.pathsep))]
+    paths = [str(inject_package() / "site"), *filter(None, base.get("PYTHONPATH", "").split(os.pathsep))]
     environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     environment["COMMINSIGHT_INJECT"] = "1"
     environment["COMMINSIGHT_LIBRARY"] = str(library)

@@ -17,7 +17,7 @@ from comminsight.capture.session import SessionData
 from comminsight.diagnosis.hang import judge_hang
 from comminsight.errors import CommInsightError
 from comminsight.launch.boxes import RunBoxes
-from comminsight.model.hang import HangEvent, Stack
+from comminsight.model.hang import HangEvent, Stack, StackSource
 from comminsight.model.units import ns_from_seconds
 from comminsight.model.verdict import Verdict
 from comminsight.pipeline.hang_store import write_hang
@@ -121,3 +121,7 @@ def take_stacks(
             break
         taken.append(stack_of(session, stack_dir))
     return tuple(sorted(taken, key=lambda stack: stack.global_rank))
+
+
+def stack_of(session: SessionData, stack_dir: Path) -> Stack:
+    return Stack(global_rank=session.identity.global_rank, pid=session.pid, source=StackSource.NONE)

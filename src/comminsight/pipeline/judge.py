@@ -12,13 +12,15 @@ import numpy as np
 
 from comminsight.capture.session import SessionData
 from comminsight.diagnosis.hang import judge_hang
-from comminsight.diagnosis.lifecycle import judge_lifecycle
+from comminsight.diagnosis.killed import judge_killed
 from comminsight.diagnosis.straggler import judge_straggler
 from comminsight.model.hang import HangEvent
 from comminsight.model.measures import StragglerMeasures
 from comminsight.model.ops import OpState
 from comminsight.model.trace import RunTrace
-from comminsight.model.verdict import Coverage, Verdict
+from comminsight.model.verdict import Cause, Coverage, Verdict
+
+UNREMARKABLE = (Cause.HEALTHY, Cause.NO_VERDICT)
 
 
 def judge_run(
@@ -35,8 +37,8 @@ def judge_run(
     if lasting:
         verdicts.append(judge_hang(lasting[-1], trace.communicators))
     else:
-        ended = judge_lifecycle(at_end, trace.communicators)
-        verdicts += [ended] if ended is not None else []
+        ended = judge_killed(at_end, trace.communicators)
+        verdicts += [ended] if ended.cause not in UNREMARKABLE else []
     verdicts.append(judge_straggler(measures, trace.communicators, coverage))
     return tuple(verdicts)
 

@@ -42,7 +42,7 @@ def rebuild_session(
         steps=tuple(steps),
         tally=engine.tally,
         template=steps[0].template if steps else "",
-        broken=engine.broken,
+        broken=engine.state.reason,
     )
 
 

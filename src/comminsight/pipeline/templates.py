@@ -8,9 +8,7 @@ from importlib import resources
 from pathlib import Path
 
 from comminsight.errors import InputError
-from comminsight.semantics.template import Template, TemplateError, parse_template_file
-
-SHIPPED = "comminsight.semantics.templates"
+from comminsight.semantics.template import Template, parse_template_file
 
 
 def shipped_templates() -> tuple[Template, ...]:
@@ -26,8 +24,8 @@ def parse(name: str, text: str) -> tuple[Template, ...]:
     Raises InputError naming the file and the place.
     """
     try:
-        return parse_template_file(tomllib.loads(text)).templates
-    except (tomllib.TOMLDecodeError, TemplateError) as error:
+        return parse_template_file(tomllib.loads(text), path=name).templates
+    except tomllib.TOMLDecodeError as error:
         raise InputError(
             str(error), path=name, next_step="see docs/templates.md for the form of a template"
         ) from error

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from comminsight.analysis.clock import estimate_clocks, wall_clocks
+from comminsight.analysis.clock import estimate_clocks
 from comminsight.capture.session import SessionData
 from comminsight.model.ops import OpState, RecordKind
 from comminsight.model.step import StepSummary
@@ -36,12 +36,8 @@ def run_trace(
     sessions: Sequence[SessionData],
     steps: Mapping[str, tuple[StepSummary, ...]],
     world_size: int,
-    clock: str = "raw",
 ) -> RunTrace:
-    """The run's trace on the nodes' wall clocks (raw) or on the clock that collectives give.
-
-    Sessions of one boot share a clock: for a run on one node both are the same.
-    """
+    """The run's trace with its nodes aligned by their collectives; one boot shares one clock."""
     communicators, comm_ids = joined_communicators(sessions)
     ranks = tuple(
         RankTrace(
@@ -51,12 +47,10 @@ def run_trace(
         )
         for s in sessions
     )
-    identities = [s.identity for s in sessions]
-    clocks = estimate_clocks(ranks) if clock == "aligned" else wall_clocks(identities)
     return RunTrace(
         ranks=ranks,
         communicators=communicators,
         steps=dict(steps),
-        clocks=clocks,
+        clocks=estimate_clocks(ranks),
         world_size=world_size,
     )

@@ -44,7 +44,7 @@ def columns(
         "op": [r[2][1] for r in rows],
         "dtype": [10] * n,
         "red_op": [1] * n,
-        "is_async": [False] * n,
+        "is_end_bound": [False] * n,
         "is_folded": [False] * n,
         "enqueue_ns": [r[4] for r in rows],
         "start_ns": [r[4] for r in rows],
@@ -53,7 +53,7 @@ def columns(
         "gpu_end_ns": [0] * n,
         "clock_domain": [-1] * n,
     } | overrides
-    flags = {"is_async", "is_folded"}
+    flags = {"is_end_bound", "is_folded"}
     return OpColumns(
         **{k: np.array(v, bool if k in flags else np.int64) for k, v in values.items()}
     )
