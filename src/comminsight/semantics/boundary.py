@@ -33,9 +33,8 @@ from comminsight.semantics.symbols import SymbolCoder
 from comminsight.semantics.template import Template
 
 END_OF_TIME_NS = 1 << 62
-_EVIDENCE = frozenset(
-    "seq start_ns end_ns size_bytes comm_index op_seq match_seq func_seq op".split()
-)
+_EVIDENCE = {"seq", "start_ns", "end_ns", "size_bytes", "comm_index", "op"}
+_EVIDENCE |= {"op_seq", "match_seq", "func_seq"}
 _EVIDENCE_FIELDS = [field for field in OP_FIELDS if field[0] in _EVIDENCE]
 _EVIDENCE_DTYPE = np.dtype(  # a view of the record with the few fields that evidence needs
     {

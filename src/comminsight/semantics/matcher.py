@@ -76,7 +76,7 @@ class AnyMatcher:
             return Hits(np.empty(0, np.intp), np.empty(0, np.intp))
         firsts = [last - (m.length - 1) for last, m in zip(lasts, self._matchers, strict=True)]
         last, first = np.concatenate(lasts), np.concatenate(firsts)
-        order = np.argsort(last, kind="stable")
+        order = np.lexsort((first, last))
         return Hits(last[order], first[order])
 
 

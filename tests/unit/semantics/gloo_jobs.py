@@ -95,7 +95,7 @@ def _record(call: dict[str, Any], comm_index: int) -> np.ndarray:
         kind=RecordKind.P2P if op in P2P_OPS else RecordKind.COLLECTIVE, op=op,
         enqueue_ns=call["t_enqueue"], start_ns=call["t_enqueue"], end_ns=call["t_end"] or 0,
         count=math.prod(shape), size_bytes=max(sum(t[2] for t in side) for side in sides),
-        comm_index=comm_index, op_seq=call["seq"], match_seq=call["seq"], dtype=DType[dtype.upper()],
-        peer_or_root=call.get("peer", -1) if call.get("peer") is not None else -1,
+        comm_index=comm_index, op_seq=call["seq"], match_seq=call["seq"],
+        dtype=DType[dtype.upper()], peer_or_root=-1 if (peer := call.get("peer")) is None else peer,
         state=OpState.DONE,
     )  # fmt: skip
