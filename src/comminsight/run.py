@@ -6,8 +6,8 @@ Everything is computed on first use and kept: sessions, steps, the aligned trace
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 
 from comminsight.analysis.alignment import AlignedStep, align_steps
@@ -27,7 +27,7 @@ from comminsight.pipeline.facts import run_facts
 from comminsight.pipeline.hang_store import read_hangs
 from comminsight.pipeline.judge import judge_run
 from comminsight.pipeline.layout import RunPaths, run_paths
-from comminsight.pipeline.load import LoadedRun, load_run, world_size
+from comminsight.pipeline.load import LoadedRun, load_run, sort_out, world_size
 from comminsight.pipeline.manifest import read_manifests
 from comminsight.pipeline.notes import run_notes
 from comminsight.pipeline.observe import killed, last_sign_ns, observe
@@ -46,11 +46,15 @@ class Run:
     """One run: ``sessions``, ``steps``, ``trace``, ``report()``. Made by ``open_run``."""
 
     def __init__(
-        self, paths: RunPaths, *, template_folders: Sequence[Path], is_segments_only: bool
+        self,
+        paths: RunPaths,
+        load: Callable[[Sequence[LaunchManifest]], LoadedRun],
+        *,
+        template_folders: Sequence[Path] = (),
     ) -> None:
         self.paths = paths
+        self._load = load
         self._template_folders = tuple(template_folders)
-        self._is_segments_only = is_segments_only
 
     @cached_property
     def manifests(self) -> tuple[LaunchManifest, ...]:
@@ -60,7 +64,7 @@ class Run:
     @cached_property
     def loaded(self) -> LoadedRun:
         """Sessions, earlier lives of restarted ranks, and files that could not be read."""
-        return load_run(self.paths, self.manifests, is_segments_only=self._is_segments_only)
+        return self._load(self.manifests)
 
     @property
     def sessions(self) -> tuple[SessionData, ...]:
@@ -181,6 +185,11 @@ def open_run(
 
     Raises InputError when there is no run.
     """
-    return Run(
-        run_paths(path), template_folders=template_folders, is_segments_only=is_segments_only
-    )
+    paths = run_paths(path)
+    load = partial(load_run, paths, is_segments_only=is_segments_only)
+    return Run(paths, load, template_folders=template_folders)
+
+
+def run_of_sessions(sessions: Sequence[SessionData]) -> Run:
+    """A run that is in memory only, such as a simulated one."""
+    return Run(RunPaths(Path()), lambda _: sort_out(sessions, ()))

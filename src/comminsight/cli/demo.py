@@ -16,17 +16,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from comminsight.cli.typed import terminal_width
+from comminsight.diagnosis.hang import judge_hang
 from comminsight.errors import ExitCode
 from comminsight.launch.environment import RecordingOptions
 from comminsight.launch.job import RunRequest, run_job, say
 from comminsight.model.report import RunReport
+from comminsight.model.units import NS_PER_MS
 from comminsight.model.verdict import Cause, Verdict
+from comminsight.pipeline.simulated import simulated_sessions
 from comminsight.report.text import render_report
-from comminsight.run import open_run
+from comminsight.run import open_run, run_of_sessions
+from comminsight.sim.cluster import simulate
+from comminsight.sim.faults import LateRank, LostRank
+from comminsight.sim.layout import megatron_layout
+from comminsight.sim.views import hang_event
 
 N_RANKS = 8
 N_STEPS = 40
+COMPUTE_MS = 5  # slept per microbatch, so that what a rank computes is known exactly
 LATE_RANK, LATE_FROM_STEP, LATE_MS = 5, 20, 60
 ABSENT_RANK, ABSENT_AT_STEP = 3, 8
 HANG_OVERDUE_S = 4.0
@@ -68,7 +78,8 @@ def job_command(marks: Path, faults: Sequence[str]) -> tuple[str, ...]:
     return (
         sys.executable, "-m", "torch.distributed.run", "--standalone",
         "--nproc-per-node", str(N_RANKS), "-m", "comminsight.lab.job",
-        "--job", "tp_pp_dp", "--steps", str(N_STEPS), "--marks", str(marks), *faults,
+        "--job", "tp_pp_dp", "--steps", str(N_STEPS), "--compute-ms", str(COMPUTE_MS),
+        "--marks", str(marks), *faults,
     )  # fmt: skip
 
 
@@ -129,6 +140,34 @@ def conclude(faults: Sequence[str], took_s: float, folder: Path) -> int:
     outcome = "WRONG" if faults else "right: both planted faults were found"
     say(f"demo {outcome} ({took_s:.0f} s); runs kept in {folder}")
     return int(ExitCode.INTERNAL if faults else ExitCode.OK)
+
+
+def simulated(lang: str) -> int:
+    """The same two faults in the simulator, for machines without torch; says so loudly."""
+    say(f"torch is not installed{why_no_torch()}: the simulator runs instead")
+    banner = "=" * 20 + " SIMULATED: no real job ran " + "=" * 20
+    layout = megatron_layout(tp=2, pp=2, dp=2)
+    late = LateRank(LATE_RANK, extra_ns=LATE_MS * NS_PER_MS, from_step=LATE_FROM_STEP)
+    lost = LostRank(ABSENT_RANK, step=ABSENT_AT_STEP)
+    faults: list[str] = []
+    for planted, fault in ((STRAGGLER, late), (HANG, lost)):
+        run = simulate(layout, steps=N_STEPS, seed=1, faults=(fault,))
+        report = run_of_sessions(simulated_sessions(run)).report()
+        if planted is HANG:
+            hang = judge_hang(hang_event(run), run.communicators)
+            report = msgspec.structs.replace(report, verdicts=(hang,))
+        page = render_report(report, lang=lang, width=terminal_width(), color=False)
+        sys.stdout.write(f"{banner}\n{page}\n{banner}\n")
+        faults += judge(planted, report)
+    for fault_found in faults:
+        say(f"WRONG: {fault_found}")
+    return int(ExitCode.INTERNAL if faults else ExitCode.OK)
+
+
+def why_no_torch() -> str:
+    """The reason that the set-up kept, if it tried to install torch."""
+    kept = Path(sys.prefix) / "torch-missing.txt"
+    return f" ({kept.read_text().strip()})" if kept.exists() else ""
 
 
 def main(argv: Sequence[str]) -> int:

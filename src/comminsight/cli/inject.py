@@ -26,7 +26,10 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("action", choices=("install", "uninstall", "status"))
     parser.add_argument("--python", default=sys.executable, help="the Python that trains")
     options = parser.parse_args(argv)
-    paths = [str(inject_package().parent), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    paths = [
+        str(inject_package().parent),
+        *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)),
+    ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     command = [options.python, "-m", "comminsight_inject.site_install", options.action]
     try:

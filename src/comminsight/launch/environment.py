@@ -65,7 +65,10 @@ def recording_environment(
     """
     library = native_library()
     environment = dict(base)
-    paths = [str(inject_package() / "site"), *filter(None, base.get("PYTHONPATH", "").split(os.pathsep))]
+    paths = [
+        str(inject_package() / "site"),
+        *filter(None, base.get("PYTHONPATH", "").split(os.pathsep)),
+    ]
     environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     environment["COMMINSIGHT_INJECT"] = "1"
     environment["COMMINSIGHT_LIBRARY"] = str(library)

@@ -6,6 +6,7 @@ a note of the run's manifest; the job does not notice.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,10 +15,11 @@ from pathlib import Path
 import msgspec
 
 from comminsight.capture.session import SessionData
+from comminsight.capture.stacks import stack_settings, take_stack
 from comminsight.diagnosis.hang import judge_hang
 from comminsight.errors import CommInsightError
 from comminsight.launch.boxes import RunBoxes
-from comminsight.model.hang import HangEvent, Stack, StackSource
+from comminsight.model.hang import HangEvent, Stack
 from comminsight.model.units import ns_from_seconds
 from comminsight.model.verdict import Verdict
 from comminsight.pipeline.hang_store import write_hang
@@ -28,7 +30,6 @@ from comminsight.pipeline.trace import joined_communicators
 
 MAX_EVENTS = 10
 MAX_STACKS = 16
-STACK_DEADLINE_S = 10.0
 STACKS_DEADLINE_S = 30.0
 SETTLE_S = 1.0  # others become overdue within a moment: one event holds them all
 
@@ -111,6 +112,7 @@ def take_stacks(
     sessions: Sequence[SessionData], suspects: Sequence[int], stack_dir: Path
 ) -> tuple[Stack, ...]:
     """Stacks of the suspects first, then of others while the time lasts; by rank."""
+    settings = stack_settings({"COMMINSIGHT_STACK_DIR": str(stack_dir), **os.environ})
     begin_s = time.monotonic()
     ordered = sorted(
         sessions, key=lambda s: (s.identity.global_rank not in suspects, s.identity.global_rank)
@@ -119,9 +121,6 @@ def take_stacks(
     for session in ordered[:MAX_STACKS]:
         if time.monotonic() - begin_s > STACKS_DEADLINE_S:
             break
-        taken.append(stack_of(session, stack_dir))
+        rank, ticks = session.identity.global_rank, session.identity.pid_start_ticks
+        taken.append(take_stack(session.pid, settings, global_rank=rank, start_ticks=ticks))
     return tuple(sorted(taken, key=lambda stack: stack.global_rank))
-
-
-def stack_of(session: SessionData, stack_dir: Path) -> Stack:
-    return Stack(global_rank=session.identity.global_rank, pid=session.pid, source=StackSource.NONE)

@@ -126,9 +126,8 @@ def _loss_lines(tally: dict[str, int], words: Catalogue) -> Iterator[str]:
 
 
 def _write_coverage(page: Page, report: RunReport) -> None:
-    coverage = report.verdicts[0].coverage if report.verdicts else report.coverage
     page.heading("coverage")
-    page.bullets(coverage_lines(coverage, page.words))
+    page.bullets(coverage_lines(report.coverage, page.words))
 
 
 def _write_closing(page: Page, report: RunReport) -> None:
