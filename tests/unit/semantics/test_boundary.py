@@ -1,0 +1,164 @@
+"""The boundary machine on letters: O opens, A anchors, C closes, x is any other op."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from comminsight.model.ops import Op
+from comminsight.model.step import StepEnd, StepSummary
+from comminsight.semantics.boundary import BoundaryMachine
+from comminsight.semantics.comm_table import CommTable
+from comminsight.semantics.losses import Loss, LossLog
+from comminsight.semantics.template import Sequence, Symbol, Template
+from tests.builders import MS, comm_row, identity, ops, record
+
+LETTERS = {"O": Op.ALL_GATHER, "A": Op.REDUCE, "C": Op.ALL_REDUCE, "x": Op.BROADCAST, "S": Op.SEND}
+
+
+def sequence(letters: str) -> Sequence:
+    return tuple((Symbol(ops=(LETTERS[letter],)),) for letter in letters)
+
+
+def template(opens: str = "O", anchors: str = "A", closes: str = "C", **fields: Any) -> Template:
+    pattern = {
+        key: (sequence(letters),) if letters else ()
+        for key, letters in (("opens", opens), ("anchors", anchors), ("closes", closes))
+    }
+    return Template(name="t", version=2, **pattern, **fields)
+
+
+def rows(letters: str) -> np.ndarray:
+    """One op per letter, 10 ms apart, 5 ms long; ``seq`` is the position plus one."""
+    return ops(
+        *(
+            record(
+                seq=i + 1, kind=1, op=LETTERS[letter], comm_index=1, op_seq=i + 1, match_seq=i + 1,
+                start_ns=(i + 1) * 10 * MS, end_ns=(i + 1) * 10 * MS + 5 * MS,
+            )
+            for i, letter in enumerate(letters)
+        )
+    )  # fmt: skip
+
+
+def machine(pattern: Template, losses: LossLog | None = None) -> BoundaryMachine:
+    table = CommTable(4)
+    table.add(comm_row(1, "0-3", 0, desc=b"default_pg"))
+    return BoundaryMachine(pattern, identity(0), table, losses or LossLog())
+
+
+def run(letters: str, pattern: Template, chunk: int = 1000) -> tuple[list[StepSummary], Any]:
+    """Steps without an explicit end."""
+    stepper = machine(pattern)
+    batch = rows(letters)
+    steps = [
+        step
+        for first in range(0, len(batch), chunk)
+        for step in stepper.feed(batch[first : first + chunk])
+    ]
+    return steps, stepper
+
+
+def shape(steps: list[StepSummary]) -> list[tuple[int, int, str]]:
+    """(first position, last position, proof) of each step."""
+    return [(step.first_seq - 1, step.last_seq - 1, step.end_proof.value) for step in steps]
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 1000])
+@pytest.mark.parametrize(
+    ("letters", "pattern", "expected"),
+    [
+        ("OxACOxACO", template(), [(0, 3, "close"), (4, 7, "close")]),
+        ("xxOxACxxOxAC", template(), [(2, 5, "close")]),  # the last one waits for an Open
+        ("OxOxOxACO", template(), [(0, 7, "close")]),  # Open-like ops inside do not split
+        ("OxAxxOxACO", template(), [(0, 4, "next_open"), (5, 8, "close")]),  # lost Close
+        ("OxxOxxACO", template(), [(0, 7, "close")]),  # both lost: two steps fuse
+        ("OxCxO", template(), [(0, 2, "close")]),  # lost Anchor
+        ("CAxOxACO", template(), [(3, 6, "close")]),  # proofs before the first Open do not count
+        ("OxCOxCO", template(anchors="C"), [(0, 2, "close"), (3, 5, "close")]),  # anchor == close
+        ("OxSSOSSO", template("SS", "O", ""), [(2, 4, "next_open")]),
+        ("OOxCCOOxCCOO", template("OO", "", "CC"), [(0, 4, "close"), (5, 9, "close")]),
+        ("OOxCxCOOxCCOO", template("OO", "", "CC"), [(0, 10, "close")]),  # Close must be strict
+        ("OOOOO", template("O", "", "O"), [(0, 1, "close"), (2, 3, "close")]),
+        (
+            "OOO", template("O", "O", "O", is_close_inside_open=True),
+            [(0, 0, "close"), (1, 1, "close")],
+        ),
+    ],
+)  # fmt: skip
+def test_steps(
+    letters: str, pattern: Template, expected: list[tuple[int, int, str]], chunk: int
+) -> None:
+    assert shape(run(letters, pattern, chunk)[0]) == expected
+
+
+def test_the_step_carries_its_times_ops_and_evidence() -> None:
+    steps, _ = run("xOxACxxO", template())
+    (step,) = steps
+    assert (step.start_ns, step.end_ns) == (20 * MS, 55 * MS)
+    assert (step.span_ns, step.period_ns, step.gap_ns) == (35 * MS, 60 * MS, 25 * MS)
+    assert (step.n_ops, step.n_ops_between) == (4, 2)
+    assert (step.step, step.template, step.template_version) == (0, "t", 2)
+    assert step.anchor is not None
+    assert (step.first.op, step.anchor.op, step.last.op) == (7 - 5, Op.REDUCE, Op.ALL_REDUCE)
+    assert (step.anchor.op_seq, step.anchor.role, step.anchor.start_ns) == (4, "GLOBAL", 40 * MS)
+    assert step.first.comm_hash == int(comm_row(1, "0-3", 0)["comm_hash"][0])
+    assert step.coverage_complete
+
+
+@pytest.mark.parametrize(
+    ("letters", "pattern", "expected"),
+    [
+        ("OxACx", template(), [(0, 3, "close")]),
+        ("OxA", template(), []),  # an Anchor alone is no end
+        ("OxAx", template(is_anchor_proof=True), [(0, 3, "explicit")]),
+        ("Oxx", template(), []),
+        ("xx", template(), []),
+    ],
+)
+def test_explicit_end_emits_only_what_is_proved(
+    letters: str, pattern: Template, expected: list[tuple[int, int, str]]
+) -> None:
+    steps, stepper = run(letters, pattern)
+    assert steps == []
+    last = stepper.finish()
+    assert shape(last) == expected
+    assert all(step.period_ns == step.gap_ns == 0 for step in last)
+    assert stepper.finish() == []
+
+
+def test_every_op_is_before_in_or_between_steps_or_in_the_open_one() -> None:
+    _, stepper = run("xxOxACxOxAOACxxxOx", template())
+    assert (stepper.n_before, stepper.n_in_steps, stepper.n_between) == (2, 4 + 3 + 3, 1 + 3)
+    assert stepper.step is not None
+    assert stepper.position == 18
+
+
+@pytest.mark.parametrize(
+    ("letters", "is_complete", "proof"),
+    [
+        ("OxACO", True, StepEnd.CLOSE),
+        ("OxCO", False, StepEnd.CLOSE),
+        ("OxAO", False, StepEnd.NEXT_OPEN),
+    ],
+)
+def test_coverage_needs_anchor_and_close(letters: str, is_complete: bool, proof: StepEnd) -> None:
+    (step,) = run(letters, template())[0]
+    assert (step.coverage_complete, step.end_proof) == (is_complete, proof)
+
+
+def test_losses_inside_the_window_spoil_the_coverage_of_that_step_only() -> None:
+    losses = LossLog([Loss(0, 15 * MS, 15 * MS, n_late=2), Loss(0, 16 * MS, 17 * MS, n_lost=5)])
+    stepper = machine(template(), losses)
+    first, second = stepper.feed(rows("OxACOxACO"))
+    assert (first.n_late, first.n_lost, first.coverage_complete) == (2, 5, False)
+    assert (second.n_late, second.n_lost, second.coverage_complete) == (0, 0, True)
+
+
+def test_an_op_without_a_seen_end_ends_the_step_at_its_start() -> None:
+    batch = rows("OxACO")
+    batch["end_ns"][3] = 0
+    (step,) = machine(template()).feed(batch)
+    assert step.end_ns == 40 * MS

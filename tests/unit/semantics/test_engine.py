@@ -1,0 +1,202 @@
+"""The session as a whole: template choice, breaker, snapshot, counts."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from comminsight.errors import InputError
+from comminsight.model.ops import DType
+from comminsight.semantics.engine import (
+    EnginePhase,
+    EngineSettings,
+    EngineSnapshot,
+    SessionEngine,
+)
+from comminsight.semantics.template import Template
+from tests.builders import MS, Stream, comm_row, comm_rows, identity, ops
+from tests.unit.semantics.shipped import shipped_templates
+
+COMMS = comm_rows(
+    comm_row(1, "0-7", 5, desc=b"default_pg"),
+    comm_row(2, [4, 5], 5, desc=b"mesh_tp"),
+    comm_row(3, [1, 5], 5, desc=b"mesh_pp"),
+    comm_row(4, [5, 7], 5, desc=b"mesh_dp"),
+)
+STEP_MS = 100
+N_OPS = 10
+
+
+def job(n_steps: int, *, first_ms: float = 1000) -> Stream:
+    """Steps of a later pipeline stage: receive, four TP ops, send, gradients, anchor, report."""
+    stream = Stream()
+    stream.broadcast(first_ms - 500)
+    for step in range(n_steps):
+        at = first_ms + step * STEP_MS
+        stream.recv(at, comm=3, peer=0)
+        for i in range(4):
+            stream.allreduce(at + 10 + i * 5, comm=2)
+        stream.send(at + 40, comm=3, peer=0)
+        for i in range(2):
+            stream.allreduce(at + 50 + i, comm=4, size=8 << 20)
+        stream.allreduce(at + 60, comm=1, size=4)
+        stream.broadcast(at + 70, comm=1, size=256, dtype=DType.INT64)
+    return stream
+
+
+def session(settings: EngineSettings | None = None, *templates: Template) -> SessionEngine:
+    engine = SessionEngine(templates or shipped_templates(), settings, identity(5, 8))
+    engine.add_comms(COMMS)
+    return engine
+
+
+def test_a_megatron_like_job_gives_its_steps_and_counts() -> None:
+    engine = session()
+    steps = engine.push(job(50).batch())
+    assert engine.state.phase is EnginePhase.STEPPING
+    steps += engine.finish()
+    assert engine.state.template == "tp-pp-dp"
+    assert [step.step for step in steps] == list(range(50))
+    assert {(step.n_ops, step.n_ops_between, step.coverage_complete) for step in steps} == {
+        (9, 1, True)
+    }
+    assert {step.period_ns for step in steps[:-1]} == {STEP_MS * MS}
+    assert {step.span_ns for step in steps} == {61 * MS}
+    assert {step.gap_ns for step in steps[:-1]} == {39 * MS}
+    assert engine.tally["steps_emitted"] == 50
+    assert engine.tally["steps_open"] == 0
+    assert engine.tally["ops_between_steps"] == 50
+    assert engine.tally["ops_before_first_step"] == 1
+    assert engine.tally["order_emitted"] == 50 * N_OPS + 1
+
+
+def test_every_template_has_a_score_and_a_reason() -> None:
+    engine = session()
+    engine.push(job(50).batch())
+    scores = {score.template: score for score in engine.selection}
+    assert [name for name, score in scores.items() if score.is_chosen] == ["tp-pp-dp"]
+    assert scores["ddp"].reason == "forbidden_seen"
+    assert scores["ddp"].missing_symbols == ("any@TP|PP|EP|CP",)
+    assert scores["fsdp2"].reason == "required_missing"
+    assert scores["tp-pp-dp"].n_steps >= 2
+    assert scores["tp-pp-dp"].covered_ops_ratio > 0.5
+
+
+def test_the_higher_priority_wins_and_the_lower_is_outranked() -> None:
+    (tp_pp_dp,) = (t for t in shipped_templates() if t.name == "tp-pp-dp")
+    rival = msgspec.structs.replace(tp_pp_dp, name="rival", priority=99)
+    engine = session(None, tp_pp_dp, rival)
+    engine.push(job(50).batch())
+    assert engine.state.template == "rival"
+    assert [score.reason for score in engine.selection] == ["outranked", ""]
+
+
+def test_a_higher_template_that_lacks_only_steps_is_waited_for() -> None:
+    (tp_pp_dp,) = (t for t in shipped_templates() if t.name == "tp-pp-dp")
+    (never,) = (t for t in shipped_templates() if t.name == "fsdp2")
+    never = msgspec.structs.replace(never, name="never", priority=99, requires=(), forbids=())
+    engine = session(EngineSettings(patience_ops=200), tp_pp_dp, never)
+    assert engine.push(job(38).batch()) == []
+    assert engine.selection[0].reason == "waits_for_higher_priority"
+    patient = session(EngineSettings(patience_ops=200), tp_pp_dp, never)
+    assert len(patient.push(job(60).batch())) > 30
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (EngineSettings(max_held_ops=100), "no_template_matches"),
+        (EngineSettings(max_held_ns=2_000 * MS), "no_template_matches"),
+    ],
+)
+def test_without_a_template_the_session_is_broken_off_and_freed(
+    settings: EngineSettings, reason: str
+) -> None:
+    (ddp,) = (t for t in shipped_templates() if t.name == "ddp")
+    engine = session(settings, ddp)
+    batch = job(100).batch()
+    assert engine.push(batch) == []
+    assert engine.state.phase is EnginePhase.BROKEN
+    assert engine.state.reason == reason
+    assert engine.state.n_held == engine.state.n_pending == 0
+    assert engine.push(batch[:7]) + engine.finish() == []
+    tally = engine.tally
+    assert tally["sessions_broken"] == 1
+    assert tally["order_read"] == len(batch) + 7
+    assert tally["order_emitted"] + tally["order_dropped"] == len(batch) + 7
+    assert tally["ops_before_first_step"] == tally["order_emitted"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [EngineSettings(max_ops_without_step=5000), EngineSettings(max_ns_without_step=40_000 * MS)],
+)
+def test_a_job_that_stops_stepping_is_broken_off(settings: EngineSettings) -> None:
+    stream = job(30)
+    for i in range(20_000):
+        stream.allreduce(5_000 + i * 5, comm=2)
+    engine = session(settings)
+    steps = engine.push(stream.batch())
+    assert len(steps) == 29 + 1
+    assert engine.state.reason == "no_step_closes"
+
+
+def test_a_lost_record_marks_the_step_that_spans_it() -> None:
+    batch = job(40).batch()
+    engine = session()
+    steps = engine.push(np.delete(batch, 1 + 12 * N_OPS + 3)) + engine.finish()
+    assert [step.step for step in steps if not step.coverage_complete] == [12]
+    assert steps[12].n_lost == 1
+    assert engine.tally["seq_gaps"] == 1
+
+
+def test_a_late_record_marks_the_step_that_spans_it() -> None:
+    batch = job(100).batch()
+    late = batch[1 + 50 * N_OPS + 3 : 1 + 50 * N_OPS + 4].copy()
+    order = np.delete(batch, 1 + 50 * N_OPS + 3)
+    # it arrives 2.1 s after its start: the window that spans it is still open in stream time
+    at = 1 + 71 * N_OPS
+    arrived = ops(order[:at], late, order[at:])
+    arrived["seq"] = np.arange(1, len(arrived) + 1)
+    engine = session()
+    steps = engine.push(arrived) + engine.finish()
+    assert engine.tally["order_late"] in {0, 1}
+    flagged = [step.step for step in steps if step.n_late]
+    assert flagged == ([50] if engine.tally["order_late"] else [])
+
+
+def test_a_snapshot_travels_as_bytes_and_needs_its_template() -> None:
+    batch = job(60).batch()
+    whole = session()
+    expected = whole.push(batch) + whole.finish()
+    first = session()
+    steps = first.push(batch[:333])
+    data = msgspec.msgpack.encode(first.snapshot())
+    snapshot = msgspec.msgpack.decode(data, type=EngineSnapshot)
+    second = SessionEngine.resume(snapshot, shipped_templates())
+    steps += second.push(batch[333:]) + second.finish()
+    assert steps == expected
+    assert second.tally == whole.tally
+    assert second.selection == whole.selection
+    with pytest.raises(InputError, match="tp-pp-dp"):
+        SessionEngine.resume(snapshot, [])
+    with pytest.raises(InputError, match="version 99"):
+        SessionEngine.resume(msgspec.structs.replace(snapshot, version=99), shipped_templates())
+
+
+def test_finish_is_final_and_repeatable() -> None:
+    engine = session()
+    engine.push(job(5).batch())
+    assert engine.finish(explicit_end=False) == []
+    assert len(engine.finish()) == 5
+    assert engine.finish() == []
+    assert engine.state.phase is EnginePhase.FINISHED
+    assert engine.push(job(5).batch()) == []
+    assert engine.tally["order_dropped"] == 51
+
+
+def test_an_empty_session_ends_without_a_step() -> None:
+    engine = SessionEngine(shipped_templates())
+    assert engine.push(ops()) + engine.finish() == []
+    assert engine.tally.as_dict() == {}

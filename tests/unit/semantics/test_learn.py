@@ -1,0 +1,85 @@
+"""How the close of a data-parallel step is found: letters are sizes, "." is any other op."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from comminsight.semantics.comm_table import CommTable
+from comminsight.semantics.learn import resolve
+from comminsight.semantics.template import Template
+from tests.builders import allreduce, broadcast, comm_row, ops
+from tests.unit.semantics.shipped import shipped_templates
+
+DDP = next(template for template in shipped_templates() if template.name == "ddp")
+UNIT_BYTES = 1 << 20
+
+
+def rows(letters: str, *, first_seq: int = 1, pauses: bool = False) -> np.ndarray:
+    """ "a" is 1 MiB, "b" 2 MiB, …; a space is a pause of 50 ms if asked for."""
+    at_ms, batch = 10.0, []
+    for letter in letters:
+        at_ms += 50 * pauses if letter == " " else 2
+        if letter == " ":
+            continue
+        size = (ord(letter) - ord("a") + 1) * UNIT_BYTES
+        maker = broadcast if letter == "." else allreduce
+        batch.append(maker(first_seq + len(batch), at_ms, size=4 if letter == "." else size))
+    return ops(*batch)
+
+
+def closes(batch: np.ndarray) -> set[str] | str:
+    """The learnt close sequences in letters, or the reason."""
+    table = CommTable(4)
+    table.add(comm_row(1, "0-3", 0, desc=b"default_pg"))
+    resolved = resolve(DDP, batch, table)
+    if isinstance(resolved, str):
+        return resolved
+    assert resolved.anchors == resolved.closes
+    return {
+        "".join(chr(position[0].min_bytes // UNIT_BYTES + ord("a") - 1) for position in sequence)
+        for sequence in resolved.closes
+    }
+
+
+@pytest.mark.parametrize(
+    ("letters", "expected"),
+    [
+        ("..d ..aaaa aaaa aaaa", {"d", "aaaa"}),  # one bucket at first, then the rebuilt ones
+        ("..d ..abc abca. abca.", "gradient_bytes_not_constant"),
+        ("f ..abc abc abc", {"f", "c"}),  # the last bucket alone tells
+        ("b. b. b. b.", {"b"}),  # one bucket per step and a loss
+        ("ba. ba. ba. ba.", {"a"}),
+        ("d ..aba aba aba", {"d", "ba"}),  # "a" alone would end a step too early
+        ("d. .aabb. aabb. aabb", "gradient_bytes_not_constant"),
+        (".ba ba ba ba", {"a"}),  # no other op, unequal buckets: the period
+        (".aa aa aa aa", "gradient_bytes_undecided"),  # equal buckets: nothing tells
+        (".a", "gradient_bytes_undecided"),
+        ("....", "no_gradient_ops"),
+    ],
+)
+def test_from_the_first_op_of_the_job(letters: str, expected: set[str] | str) -> None:
+    assert closes(rows(letters)) == expected
+
+
+@pytest.mark.parametrize(
+    ("letters", "expected"),
+    [
+        ("c .abc .abc .abc .ab", {"c"}),  # attached inside a step
+        ("a .aa .aa .aa", "gradient_bytes_undecided"),  # each run may be two steps
+    ],
+)
+def test_from_the_middle_of_the_job(letters: str, expected: set[str] | str) -> None:
+    assert closes(rows(letters, first_seq=1000)) == expected
+
+
+def test_pauses_decide_between_equal_buckets() -> None:
+    assert closes(rows(".aaa aaa aaa aaa aaa aaa", pauses=True)) == {"aaa"}
+    assert closes(rows("aa aaa aaa aaa aaa aaa", first_seq=50, pauses=True)) == {"aaa"}
+    loss_each_second_step = rows(".aaa aaa. aaa aaa. aaa aaa.", pauses=True)
+    assert closes(loss_each_second_step) == {"aaa"}
+
+
+def test_a_template_that_needs_no_learning_is_itself() -> None:
+    plain = Template(name="plain", version=1)
+    assert resolve(plain, rows("a"), CommTable()) is plain
