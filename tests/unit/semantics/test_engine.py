@@ -151,19 +151,23 @@ def test_a_lost_record_marks_the_step_that_spans_it() -> None:
     assert engine.tally["seq_gaps"] == 1
 
 
-def test_a_late_record_marks_the_step_that_spans_it() -> None:
-    batch = job(100).batch()
-    late = batch[1 + 50 * N_OPS + 3 : 1 + 50 * N_OPS + 4].copy()
-    order = np.delete(batch, 1 + 50 * N_OPS + 3)
-    # it arrives 2.1 s after its start: the window that spans it is still open in stream time
-    at = 1 + 71 * N_OPS
-    arrived = ops(order[:at], late, order[at:])
+@pytest.mark.parametrize(("arrives_after_step", "flagged"), [(73, [52]), (90, [])])
+def test_a_late_record_marks_its_step_unless_that_is_final(
+    arrives_after_step: int, flagged: list[int]
+) -> None:
+    """The op starts at 6220 ms. At 8370 ms the cut stands at 6250 ms, before the step that spans
+    it became final (6300 ms); after step 90 the step has long been given away."""
+    batch = job(150).batch()
+    index = 1 + 52 * N_OPS + 3
+    at = arrives_after_step * N_OPS + N_OPS
+    rest = np.delete(batch, index)
+    arrived = ops(rest[:at], batch[index : index + 1], rest[at:])
     arrived["seq"] = np.arange(1, len(arrived) + 1)
     engine = session()
     steps = engine.push(arrived) + engine.finish()
-    assert engine.tally["order_late"] in {0, 1}
-    flagged = [step.step for step in steps if step.n_late]
-    assert flagged == ([50] if engine.tally["order_late"] else [])
+    assert engine.tally["order_late"] == 1
+    assert [step.step for step in steps if step.n_late] == flagged
+    assert [step.step for step in steps if not step.coverage_complete] == flagged
 
 
 def test_a_snapshot_travels_as_bytes_and_needs_its_template() -> None:
