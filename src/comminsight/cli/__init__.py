@@ -23,7 +23,7 @@ def usage() -> str:
             *lines,
             "",
             "exit codes: 0 ok, 1 internal, 2 usage, 3 bad or missing input, 4 partial (--strict),",
-            "            5 unreachable, 10 finding (--fail-on-finding), 130 interrupted;",
+            "            5 unreachable, 10 finding (--fail-on), 130 interrupted;",
             "            run: its child's",
         ]
     )

@@ -19,6 +19,14 @@ class Lang(StrEnum):
     ZH = "zh"
 
 
+class FailOn(StrEnum):
+    """Which findings turn into exit code 10."""
+
+    NEVER = "never"
+    ANY = "any"
+    HIGH = "high"
+
+
 class EventFormat(StrEnum):
     """Form of exported events."""
 

@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ import msgspec
 from comminsight.cli.typed import terminal_width
 from comminsight.diagnosis.hang import judge_hang
 from comminsight.errors import ExitCode
+from comminsight.lab.truth import read_truth
 from comminsight.launch.environment import RecordingOptions
 from comminsight.launch.job import RunRequest, run_job, say
 from comminsight.model.report import RunReport
@@ -113,6 +115,15 @@ def judge(planted: Planted, report: RunReport) -> list[str]:
     return faults
 
 
+def judge_steps(report: RunReport, truth: Path) -> list[str]:
+    """What differs between the steps rebuilt and those the job itself wrote down."""
+    begun = Counter(line["step"] for line in read_truth(truth) if line["kind"] == "step")
+    ended = sorted(step for step, n_ranks in begun.items() if n_ranks == N_RANKS)
+    if [row.step for row in report.steps] == ended:
+        return []
+    return [f"{len(report.steps)} steps rebuilt, the job itself counted {len(ended)}"]
+
+
 def is_accusation(verdict: Verdict) -> bool:
     """True when the verdict blames a rank."""
     return bool(verdict.culprits)
@@ -126,10 +137,11 @@ def demo(folder: Path, lang: str) -> int:
         say(f"[{number}/2] real job of {N_RANKS} ranks over gloo: {planted.title}")
         out = run_real(planted, folder / f"demo-{number}", lang, is_hang=planted is HANG)
         report = open_run(out).report()
+        truth = out.with_suffix(".truth.jsonl")
         sys.stdout.write(render_report(report, lang=lang, width=terminal_width(), color=False))
         sys.stdout.write("\n")
         sys.stdout.flush()
-        faults += judge(planted, report)
+        faults += judge(planted, report) + judge_steps(report, truth)
     return conclude(faults, time.monotonic() - begin, folder)
 
 

@@ -10,11 +10,11 @@ from typing import Annotated
 
 import typer
 
-from comminsight.cli.choices import Clock, Lang
+from comminsight.cli.choices import Clock, FailOn, Lang
 from comminsight.cli.typed import call, progress, terminal_width, write_output
 from comminsight.errors import ExitCode
 from comminsight.model.report import RunReport
-from comminsight.model.verdict import Cause
+from comminsight.model.verdict import Cause, Confidence
 from comminsight.report.json_form import report_json
 from comminsight.report.page import wants_color
 from comminsight.report.text import render_report
@@ -32,9 +32,9 @@ def report(
     templates: Annotated[
         Path | None, typer.Option(help="folder with templates of your own")
     ] = None,
-    fail_on_finding: Annotated[
-        bool, typer.Option("--fail-on-finding", help="exit 10 when a culprit or failure is found")
-    ] = False,
+    fail_on: Annotated[
+        FailOn, typer.Option(help="exit 10 on any finding, or only on one of high confidence")
+    ] = FailOn.NEVER,
     strict: Annotated[
         bool, typer.Option("--strict", help="exit 4 when ranks or records are missing")
     ] = False,
@@ -48,12 +48,15 @@ def report(
     else:
         color = wants_color(sys.stdout, os.environ)
         write_output(render_report(made, lang=lang.value, width=terminal_width(), color=color))
-    return exit_code(made, is_failing_on_finding=fail_on_finding, is_strict=strict)
+    return exit_code(made, fail_on=fail_on, is_strict=strict)
 
 
-def exit_code(made: RunReport, *, is_failing_on_finding: bool, is_strict: bool) -> int:
+def exit_code(made: RunReport, *, fail_on: FailOn, is_strict: bool) -> int:
     """10 and 4 only for those who asked for them."""
-    if is_failing_on_finding and any(v.cause not in NO_FINDING for v in made.verdicts):
+    found = [v for v in made.verdicts if v.cause not in NO_FINDING]
+    if fail_on is FailOn.HIGH:
+        found = [v for v in found if v.confidence is Confidence.HIGH]
+    if found and fail_on is not FailOn.NEVER:
         return int(ExitCode.FINDING)
     if is_strict and (made.coverage.ranks_missing or made.coverage.records_lost):
         return int(ExitCode.PARTIAL)

@@ -79,7 +79,7 @@ def run_job(request: RunRequest) -> int:
         ended_real_ns=time.time_ns(),
         exit_code=code,
         exit_signal=signal_number,
-        notes=(*notes, *watch.notes),
+        notes=(*notes, *watch.notes, *reaction.notes),
     )
     write_manifest(manifest_file, closing)
     say(f"run ended with {code}; next: comminsight report {request.out}")
@@ -93,6 +93,7 @@ class HangReaction:
     job: subprocess.Popen[bytes]
     is_stopping: bool
     lang: str
+    notes: list[str] = field(default_factory=list)
 
     def react(self, verdict: Verdict) -> None:
         """Tell, and stop the job when that was asked for and somebody is to blame."""
@@ -104,6 +105,7 @@ class HangReaction:
         say(headline(verdict, report, catalogue(self.lang)))
         if self.is_stopping and verdict.culprits:
             say("stopping the job (--stop-on-hang)")
+            self.notes.append("the job was stopped after a hang was judged (--stop-on-hang)")
             self.job.terminate()
 
 

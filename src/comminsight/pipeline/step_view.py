@@ -98,7 +98,8 @@ def op_rows(
     """The rows of the view, in the order of their start."""
     last_start = np.full(found.n_instances, np.iinfo(np.int64).min)
     np.maximum.at(last_start, found.instance, found.start_ns)
-    by_row = {int(found.ops.row[i]): i for i in np.flatnonzero(found.ops.rank == index)}
+    own = np.flatnonzero(found.ops.rank == index)
+    by_row = {int(found.ops.row[i]): int(i) for i in own}
     return tuple(
         op_row(trace, rank, window, int(row), found, by_row.get(int(row)), last_start)
         for row in window_rows(rank, window)
