@@ -17,12 +17,12 @@ class SeqMerger:
     A record waits while a smaller number may still come. A gap is given up, and counted, when a
     segment has passed it (segments are written in ``seq`` order), when the ring has no place for
     it any more and there are no segments, when a whole ring of later records waits behind it, or
-    at the end.
+    at the end. Numbers up to ``after_seq`` are neither expected nor delivered.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, after_seq: int = 0) -> None:
         self.tally = Tally()
-        self._delivered_seq = 0
+        self._delivered_seq = after_seq
         self._passed_seq = 0  # segments will bring nothing up to here
         self._pending = empty_batch()
 

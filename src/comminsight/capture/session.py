@@ -78,20 +78,27 @@ def read_session(paths: SessionPaths) -> SessionData:
 
 
 def join_session(
-    segments: Sequence[SegmentData], box: BoxData | None, *, is_alive: bool = False
+    segments: Sequence[SegmentData],
+    box: BoxData | None,
+    *,
+    is_alive: bool = False,
+    is_tail: bool = False,
 ) -> SessionData:
     """Segments in order and the box (either may be missing) as one session of unknown liveness.
 
     The records are the union of both by ``seq``. Numbers that neither holds are counted once:
     as torn or overwritten where the ring tells so, as ``seq_gaps`` otherwise; what a living
-    process is just writing is no loss.
+    process is just writing is no loss. ``is_tail``: earlier segments exist and were left aside, so
+    that what precedes the first record is not missing.
     """
     tally = Tally()
     for part in segments:
         tally.merge(part.tally)
     stored = [part.records for part in segments]
     in_segments = stored[0] if len(stored) == 1 else np.concatenate([empty_batch(), *stored])
-    merger = SeqMerger()
+    ring = empty_batch() if box is None else box.ring
+    firsts = [int(rows["seq"].min()) for rows in (in_segments, ring) if len(rows)]
+    merger = SeqMerger(after_seq=min(firsts, default=1) - 1 if is_tail else 0)
     records = merge_at_end(merger, in_segments, box, has_segments=bool(segments), is_alive=is_alive)
     tally.merge(merger.tally)
     if box is not None:

@@ -38,6 +38,7 @@ from comminsight.store.archive import Archive
 SCHEMA_VERSION = 1
 RANKS_PER_FILE = 64
 ROW_GROUP_ROWS = 65_536
+MANIFEST = "manifest.json"
 VERSION_KEY = b"comminsight.schema_version"
 
 ENUM_COLUMNS: dict[str, type[IntEnum]] = {
@@ -101,7 +102,7 @@ def export_events(
 ) -> tuple[EventsEntry, ...]:
     """Writes ``<prefix>/events/*.parquet`` and their manifest; the same input gives the same files.
 
-    Sessions of an unknown rank go into a file of their own.
+    Sessions of an unknown rank go into a file of their own; an empty prefix is the root.
     """
     blocks: dict[int, list[SessionEvents]] = {}
     for session in sessions:
@@ -109,17 +110,16 @@ def export_events(
     entries = []
     for block in sorted(blocks):
         members = sorted(blocks[block], key=lambda s: (s.identity.global_rank, _first(s)))
-        name = f"{prefix}/events/{_file_name(block)}"
+        name = _name(prefix, _file_name(block))
         archive.put(name, parquet_bytes(members))
         entries.append(_entry(name, members))
-    manifest = f"{prefix}/events/manifest.json"
-    archive.put(manifest, msgspec.json.format(msgspec.json.encode(entries)))
+    archive.put(_name(prefix, MANIFEST), msgspec.json.format(msgspec.json.encode(entries)))
     return tuple(entries)
 
 
 def read_manifest(archive: Archive, prefix: str) -> tuple[EventsEntry, ...]:
     """The files of an export; InputError where there is none."""
-    name = f"{prefix}/events/manifest.json"
+    name = _name(prefix, MANIFEST)
     try:
         return msgspec.json.decode(archive.get(name), type=tuple[EventsEntry, ...])
     except msgspec.MsgspecError as error:
@@ -213,6 +213,10 @@ def _comm_ids(comm_ids: np.ndarray, comm_index: np.ndarray) -> np.ndarray:
     table = np.append(comm_ids, -1).astype(np.int32)
     found: np.ndarray = table[np.minimum(comm_index, len(comm_ids))]
     return found
+
+
+def _name(prefix: str, file_name: str) -> str:
+    return f"{prefix}/events/{file_name}" if prefix else f"events/{file_name}"
 
 
 def _file_name(block: int) -> str:

@@ -84,6 +84,14 @@ def test_missing_numbers_are_counted_once_under_their_cause(tmp_path: Path) -> N
     assert joined.tally["seq_gaps"] == 10
 
 
+def test_the_tail_of_a_session_misses_nothing_before_its_first_record(tmp_path: Path) -> None:
+    stored = [segment(tmp_path, numbered(101, 102, 104))]
+    assert join_session(stored, None).tally["seq_gaps"] == 101
+    tail = join_session(stored, box(numbered(104, 105)), is_tail=True)
+    assert seqs(tail.records) == [101, 102, 104, 105]
+    assert tail.tally["seq_gaps"] == 1
+
+
 def test_what_a_living_process_is_just_writing_is_no_loss() -> None:
     reading = box(numbered(1, 2, 3), ring_head=4)
     assert join_session([], reading, is_alive=True).tally["ring_records_torn"] == 0
