@@ -203,7 +203,7 @@ class Forms:
     def _reduce_scatter_all(
         self, backend: Any, outputs: Any, inputs: Any, scatter: Any, reduce: Any
     ) -> Any:
-        """One Work for several tensors, by gloo's own way: reduce copies of all, keep a part."""
+        """(Work, its future) for several tensors, by gloo's way: reduce copies, keep a part."""
         pairs = list(zip(outputs, inputs))
         n_ranks, rank = backend.size(), backend.rank()
         for output, input_ in pairs:
@@ -221,7 +221,7 @@ class Forms:
             return outputs
 
         future = self._torch.futures.collect_all(futures).then(keep_part)
-        return self._lib._create_work_from_future(future)
+        return self._lib._create_work_from_future(future), future
 
     def gather_(
         self, outputs: Any, inputs: Any, group: Any, root: Any, async_op: Any = True, ms: Any = -1

@@ -48,17 +48,24 @@ class KernelDoor:
         return library
 
     def run(self, boxed_group: Any, name: str, form: Form, call: Callable[[Any], Any]) -> Any:
-        """The Work of ``call(backend)``, which runs outside of every guard and without the GIL."""
+        """The Work of ``call(backend)``, which runs outside of every guard.
+
+        A call that makes its Work from a future gives (Work, future).
+        """
         process_group = self._unbox(boxed_group)
         backend = process_group._get_backend(self._cpu)
         group = self._session.groups.get(process_group.group_name)
         if group is None or not group.comm_index:
-            return call(backend)
+            work = call(backend)
+            return work[0] if type(work) is tuple else work
         handle = self._watch.begin(group, form)
         try:
             work = call(backend)
         except BaseException:
             self._watch.failed(handle)
             raise
-        self._watch.follow(handle, group.comm_index, work, name)
+        future = None
+        if type(work) is tuple:
+            work, future = work
+        self._watch.follow(handle, group.comm_index, work, name, future)
         return work

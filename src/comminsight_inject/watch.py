@@ -112,7 +112,9 @@ class Watch:
             )
         )  # fmt: skip
 
-    def follow(self, handle: int, comm_index: int, work: Any, form_name: str) -> None:
+    def follow(
+        self, handle: int, comm_index: int, work: Any, form_name: str, future: Any = None
+    ) -> None:
         """The backend returned ``work`` (None: the op is over): find a way to see its end."""
         if not handle:
             return
@@ -121,22 +123,22 @@ class Watch:
                 self._recorder.end(handle, codes.STATE_DONE, codes.TIMING_HOST_RETURN)
                 return
             self._recorder.launched(handle)
-            if form_name in self._without_future:
+            if future is None and form_name not in self._without_future:
+                future = self._future_of(work, form_name)
+            if future is None:
                 self._wait_for(handle, comm_index, work)
             else:
-                self._follow_future(handle, comm_index, work, form_name)
+                self._called_back.add(handle)
+                future.add_done_callback(functools.partial(self._future_done, handle))
         except Exception:
             pass
 
-    def _follow_future(self, handle: int, comm_index: int, work: Any, form_name: str) -> None:
+    def _future_of(self, work: Any, form_name: str) -> Any:
         try:
-            future = work.get_future()
+            return work.get_future()
         except RuntimeError:  # "not implemented": so it is for this form from now on
             self._without_future.add(form_name)
-            self._wait_for(handle, comm_index, work)
-            return
-        self._called_back.add(handle)
-        future.add_done_callback(functools.partial(self._future_done, handle))
+            return None
 
     def _future_done(self, handle: int, future: Any) -> None:
         if self._is_closed:  # the interpreter may be half gone
