@@ -13,8 +13,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from comminsight.format.segment import read_segment
 from tests.builders import allreduce, segment_bytes
+
+from comminsight.format.segment import read_segment
 
 SIZES_RECORDS = (100_000, 400_000, 2_000_000)
 FRAME_RECORDS = 512
