@@ -102,7 +102,7 @@ def export_events(
 ) -> tuple[EventsEntry, ...]:
     """Writes ``<prefix>/events/*.parquet`` and their manifest; the same input gives the same files.
 
-    Sessions of an unknown rank go into a file of their own; an empty prefix is the root.
+    Sessions of an unknown rank go into a file of their own; an empty prefix (or ``.``) is the root.
     """
     blocks: dict[int, list[SessionEvents]] = {}
     for session in sessions:
@@ -216,7 +216,7 @@ def _comm_ids(comm_ids: np.ndarray, comm_index: np.ndarray) -> np.ndarray:
 
 
 def _name(prefix: str, file_name: str) -> str:
-    return f"{prefix}/events/{file_name}" if prefix else f"events/{file_name}"
+    return f"events/{file_name}" if prefix in {"", "."} else f"{prefix}/events/{file_name}"
 
 
 def _file_name(block: int) -> str:

@@ -119,7 +119,7 @@ def test_foreign_and_newer_files_are_refused(tmp_path: Path) -> None:
 
 def test_a_session_without_records_is_an_empty_file(tmp_path: Path) -> None:
     archive = Archive.local(tmp_path)
-    (entry,) = export_events([session(0, np.zeros(0, OP_DTYPE))], archive, "")
+    (entry,) = export_events([session(0, np.zeros(0, OP_DTYPE))], archive, ".")
     assert entry.name == "events/ranks-000000-000063.parquet"
     assert entry.n_rows == 0
     assert read_events([archive.path_of(entry.name)]).num_rows == 0
