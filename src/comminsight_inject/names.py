@@ -70,12 +70,29 @@ def _from_caller(frame: Any, ranks: Sequence[int]) -> Optional[str]:
 
 
 def compress_ranks(ranks: Sequence[int]) -> str:
-    """Global ranks in group order, runs as ranges: ``[0, 1, 2, 5] -> "0-2,5"``."""
+    """Global ranks in group order, runs as ranges: ``[0, 1, 2, 8, 10, 12] -> "0-2,8-12:2"``."""
     parts = []
     start = 0
-    for i in range(1, len(ranks) + 1):
-        if i == len(ranks) or ranks[i] != ranks[i - 1] + 1:
-            first, last = ranks[start], ranks[i - 1]
-            parts.append(str(first) if first == last else "%d-%d" % (first, last))
-            start = i
+    while start < len(ranks):
+        stop = _run_end(ranks, start)
+        first, last, length = ranks[start], ranks[stop - 1], stop - start
+        step = ranks[start + 1] - first if length > 1 else 0
+        if step == 1:
+            parts.append("%d-%d" % (first, last))
+        elif length > 2:
+            parts.append("%d-%d:%d" % (first, last, step))
+        else:  # a pair at a distance stands alone: its second may begin a run
+            parts.append(str(first))
+            stop = start + 1
+        start = stop
     return ",".join(parts)
+
+
+def _run_end(ranks: Sequence[int], start: int) -> int:
+    """Index after the last rank of the run of constant, growing step that begins at ``start``."""
+    end = start + 1
+    if end < len(ranks) and ranks[end] > ranks[start]:
+        step = ranks[end] - ranks[start]
+        while end < len(ranks) and ranks[end] - ranks[end - 1] == step:
+            end += 1
+    return end

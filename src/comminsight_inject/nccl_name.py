@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
-from typing import Any, List, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 CONFIG_MAGIC = 0xCAFEBEEF
 MIN_CONFIG_BYTES = 56
@@ -19,7 +19,7 @@ _NAME_OFFSET = 48
 _MAX_NAMES = 4096
 
 # NCCL keeps the pointer and not the characters: every name lives as long as the process.
-_names: List[Any] = []
+_names: Dict[int, Any] = {}
 
 
 def can_name(torch_version: Tuple[int, int]) -> bool:
@@ -28,7 +28,10 @@ def can_name(torch_version: Tuple[int, int]) -> bool:
 
 
 def write_name(config_address: int, name: str) -> bool:
-    """Point ``commName`` of the structure at ``name``; False where it is not safe or not free."""
+    """Point ``commName`` of the structure at ``name``; False where it is not safe or not free.
+
+    A name of ours is replaced: it came along when the options of a parent group were copied.
+    """
     size_bytes = ctypes.c_uint64.from_address(config_address).value
     magic = ctypes.c_uint32.from_address(config_address + 8).value
     if magic != CONFIG_MAGIC or not MIN_CONFIG_BYTES <= size_bytes < 4096:
@@ -36,11 +39,13 @@ def write_name(config_address: int, name: str) -> bool:
     if ctypes.c_uint32.from_address(config_address + 12).value < FIRST_NCCL_WITH_NAMES:
         return False
     slot = ctypes.c_void_p.from_address(config_address + _NAME_OFFSET)
-    if slot.value or len(_names) >= _MAX_NAMES:
+    is_theirs = slot.value and slot.value not in _names
+    if is_theirs or len(_names) >= _MAX_NAMES:
         return False
     text = ctypes.create_string_buffer(name.encode("utf-8", "replace"))
-    _names.append(text)
-    slot.value = ctypes.addressof(text)
+    address = ctypes.addressof(text)
+    _names[address] = text
+    slot.value = address
     return True
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 import time
 
 import torch
 import torch.distributed as dist
+import torch.utils.data
 
 from comminsight.lab.context import JobContext
 
 WINDOW = 16
+GC_EVERY = 200  # ops between collections: finished ops die in every possible place
+N_THREADS = 4
 
 
 def run_flood(context: JobContext) -> None:
@@ -22,6 +27,8 @@ def run_flood(context: JobContext) -> None:
             work = dist.all_reduce(torch.full((4,), float(n)), group=group, async_op=True)
             assert work is not None  # noqa: S101 - this rank is a member of its group
             flying.append(work)
+            if n % GC_EVERY == 0:
+                gc.collect()
             if len(flying) == WINDOW:
                 flying.pop(0).wait()
         while flying:
@@ -41,3 +48,37 @@ def run_kill(context: JobContext) -> None:
                 "op", desc="default_pg", op="ALL_REDUCE", n=number, end_ns=time.monotonic_ns()
             )
             value.fill_(1.0)
+
+
+def run_threads(context: JobContext) -> None:
+    """Four threads, each with a group of its own, all in flight at once."""
+    everyone = list(range(context.world_size))
+    groups = [dist.new_group(everyone, group_desc=f"thread_{n}") for n in range(N_THREADS)]
+    failures: list[BaseException] = []
+
+    def reduce_all(group: dist.ProcessGroup) -> None:
+        try:
+            for n in range(context.options.ops):
+                dist.all_reduce(torch.full((8,), float(n)), group=group)
+        except RuntimeError as error:
+            failures.append(error)
+
+    for _ in context.steps():
+        threads = [threading.Thread(target=reduce_all, args=(group,)) for group in groups]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    if failures:
+        raise failures[0]
+
+
+def run_loader(context: JobContext) -> None:
+    """Batches from forked DataLoader workers, one all-reduce per batch."""
+    data = torch.utils.data.TensorDataset(torch.arange(float(4 * context.options.steps)))
+    loader = torch.utils.data.DataLoader(data, batch_size=4, num_workers=2)
+    batches = iter(loader)
+    for _ in context.steps():
+        (batch,) = next(batches)
+        dist.all_reduce(batch)
+        context.loss = batch.sum()

@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.distributed as dist
 
-from comminsight.lab.bare import run_flood, run_kill
+from comminsight.lab.bare import run_flood, run_kill, run_loader, run_threads
 from comminsight.lab.context import JobContext
 from comminsight.lab.dense import run_ddp, run_ddp_accum, run_fsdp2, run_hsdp
 from comminsight.lab.faults import Faults
+from comminsight.lab.forms import run_forms
 from comminsight.lab.options import JobOptions, parse
 from comminsight.lab.parallel3d import run_tp_pp_dp
 from comminsight.lab.tensor import run_pp, run_tp, run_tpsp
@@ -33,6 +34,9 @@ JOBS: dict[str, Callable[[JobContext], None]] = {
     "tp_pp_dp": run_tp_pp_dp,
     "flood": run_flood,
     "kill": run_kill,
+    "forms": run_forms,
+    "threads": run_threads,
+    "loader": run_loader,
 }
 
 
