@@ -29,7 +29,10 @@ def export(
     target = out or run / "events" / form.value
     write = export_parquet if form is EventFormat.PARQUET else export_inspector
     written = write(opened.sessions, opened.trace, target)
-    sys.stdout.write("".join(f"{path}\n" for path in written))
+    sys.stdout.write("".join(f"{path}\n" for path in written.paths))
+    for reason, count in sorted(written.skipped.items()):
+        if count:
+            sys.stderr.write(f"{count} ops have no line: {reason}\n")
     return 0
 
 
