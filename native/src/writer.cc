@@ -110,7 +110,7 @@ void Writer::seal(Recorder& recorder) {
 int Writer::failed(Recorder& recorder, int error) {
   pause_ns_ = pause_ns_ == 0 ? kFirstPauseNs : pause_ns_ * 2 > kLongestPauseNs ? kLongestPauseNs : pause_ns_ * 2;
   retry_at_ns_ = mono_ns() + pause_ns_;
-  if (!is_failing_ && !is_refused_) log_line("segment not written: %s (retrying)", strerror(error));
+  if (failures_++ == 0 && !is_refused_) log_line("segment not written: %s (retrying)", strerror(error));
   is_failing_ = true;
   store_release(recorder.box.header()->segment_errno, error);
   return error;
@@ -121,7 +121,9 @@ void Writer::succeeded(Recorder& recorder) {
   is_failing_ = false;
   pause_ns_ = 0;
   store_release(recorder.box.header()->segment_errno, 0);
-  log_line("segments are written again");
+  // Said once, as the failure was: on a nearly full disk small frames come and go for hours.
+  if (!has_recovered_) log_line("segments are written again");
+  has_recovered_ = true;
 }
 
 }  // namespace ci

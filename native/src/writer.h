@@ -40,6 +40,8 @@ class Writer {
   Spool spool_;
   bool is_refused_;
   bool is_failing_;
+  bool has_recovered_;
+  int64_t failures_;
   int64_t retry_at_ns_;
   int64_t pause_ns_;
   int64_t segments_opened_;

@@ -14,21 +14,26 @@ namespace {
 constexpr int kProducers = 4;
 constexpr int kComms = 3;
 constexpr int kEach = 12000;
+constexpr int kAtMost = 40 * kEach;  // a loaded machine needs longer until markers were written
+constexpr int64_t kMarkers = 200;
 constexpr int kLag = 64;
 
 uint32_t comms[kComms];
 
 void produce(int producer) {
   uint64_t open[kLag] = {};
-  for (int i = 0; i < kEach + kLag; i++) {
+  int last = kAtMost;
+  for (int i = 0; i < last + kLag; i++) {
+    const bool had_markers = ci_stat(CI_STAT_RECORDS_PUSHED) - ci_stat(CI_STAT_OPS_RECORDED) >= kMarkers;
+    if (last == kAtMost && i >= kEach && had_markers) last = i;
     uint64_t& slot = open[i % kLag];
     if (slot != 0) ci_op_end(slot, CI_OPSTATE_DONE, CI_TIMINGSOURCE_HOST_FUTURE);
     slot = 0;
-    if (i >= kEach) continue;
+    if (i >= last) continue;
     slot = ci_op_begin_args(comms[(i + producer) % kComms], CI_RECORDKIND_COLLECTIVE, CI_OP_ALL_REDUCE,
                             CI_DTYPE_FLOAT32, CI_REDOP_SUM, i, 4 * i, -1, 0, 0);
     ci_op_launched(slot);
-    if (i % 512 == 0) usleep(6000);  // lets ops pass half the safe window, so that markers are due
+    if (i % 256 == 0) usleep(6000);  // lets ops pass half the safe window, so that markers are due
   }
 }
 
@@ -72,7 +77,7 @@ int main() {
   }
   printf("begun %lld, in segments %lld, lost %lld, markers %lld\n", static_cast<long long>(begun),
          static_cast<long long>(finals), static_cast<long long>(lost), static_cast<long long>(markers));
-  CHECK_EQ(begun, kProducers * kEach);
+  CHECK(begun >= kProducers * kEach);
   CHECK_EQ(finals + lost, begun);
   CHECK_EQ(finals, recorded);
   CHECK(markers > 0);

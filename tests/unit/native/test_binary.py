@@ -1,0 +1,85 @@
+"""What the library exports and needs, and that the C layouts are the Python layouts."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from comminsight.format import layout
+from comminsight.model.event import COMM_DTYPE, OP_DTYPE
+from tests.unit.native.door import LIBRARY, ROOT
+
+DTYPES = {
+    "ci_record": OP_DTYPE,
+    "ci_comm_row": COMM_DTYPE,
+    "ci_box_header": layout.BOX_HEADER_DTYPE,
+    "ci_slot": layout.SLOT_DTYPE,
+    "ci_segment_header": layout.SEGMENT_HEADER_DTYPE,
+    "ci_frame_header": layout.FRAME_HEADER_DTYPE,
+}
+
+
+def tool_output(*command):
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed")
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def symbols(*options):
+    if not LIBRARY.exists():
+        pytest.skip("the native library is not built: make native")
+    return [line.split() for line in tool_output("nm", "-D", *options, str(LIBRARY)).splitlines()]
+
+
+def test_exports_are_the_door_and_nothing_else():
+    declared = re.findall(r"CI_API .*?(ci_\w+)\(", (ROOT / "native/comminsight.h").read_text())
+    exported = {line[-1] for line in symbols("--defined-only")}
+    assert set(declared) <= exported
+    assert {name for name in exported if not name.startswith(("ci_", "ncclProfiler_v"))} == set()
+    assert all(line[1] in "TDR" for line in symbols("--defined-only"))  # "u" would be GNU_UNIQUE
+
+
+def test_needs_only_the_c_library_of_old_systems():
+    needed = re.findall(r"NEEDED\s+(\S+)", tool_output("objdump", "-p", str(LIBRARY)))
+    assert set(needed) <= {
+        "libc.so.6",
+        "libpthread.so.0",
+        "ld-linux-x86-64.so.2",
+        "ld-linux-aarch64.so.1",
+    }
+    strong = [line[-1] for line in symbols("--undefined-only") if line[0] == "U"]
+    assert [name for name in strong if "@GLIBC_" not in name] == []
+    versions = [tuple(map(int, re.findall(r"\d+", name.split("@GLIBC_")[1]))) for name in strong]
+    assert max(versions)[:2] <= (2, 34)
+
+
+def test_library_stays_loaded():
+    assert "NODELETE" in tool_output("readelf", "-d", str(LIBRARY))
+
+
+def test_c_structs_are_the_dtypes(tmp_path):
+    if shutil.which("c++") is None:
+        pytest.skip("no C++ compiler")
+    lines = ['#include "wire.h"', "#include <cstdio>", "int main() {"]
+    for struct, dtype in DTYPES.items():
+        lines.append(f'printf("{struct} . %zu 0\\n", sizeof({struct}));')
+        for name in dtype.names:
+            member = f"offsetof({struct}, {name}), sizeof({struct}::{name})"
+            lines.append(f'printf("{struct} {name} %zu %zu\\n", {member});')
+    source, program = tmp_path / "offsets.cc", tmp_path / "offsets"
+    source.write_text("\n".join([*lines, "}"]))
+    subprocess.run(["c++", "-std=c++17", f"-I{ROOT / 'native'}", "-o", program, source], check=True)
+    printed = tool_output(str(program)).splitlines()
+    assert len(printed) == sum(1 + len(dtype.names) for dtype in DTYPES.values())
+    for line in printed:
+        struct, name, first, second = line.split()
+        dtype: np.dtype = DTYPES[struct]
+        if name == ".":
+            assert int(first) == dtype.itemsize
+        else:
+            form, offset = dtype.fields[name][:2]
+            assert (int(first), int(second)) == (offset, form.itemsize), (struct, name)
