@@ -51,7 +51,7 @@ uint32_t Recorder::register_comm(const CommSpec& spec) {
 }
 
 void Recorder::retire_comm(uint32_t comm) {
-  const OpEnd aborted = {mono_ns(), CI_OPSTATE_ABORTED, CI_TIMINGSOURCE_UNKNOWN};
+  const Outcome aborted = {mono_ns(), CI_OPSTATE_ABORTED, CI_TIMINGSOURCE_UNKNOWN};
   comms.retire(comm, aborted.end_ns);
   slots.each_in_flight([&](int slot, uint32_t word) {
     if (load_relaxed(slots[slot].record.comm_index) != comm || !slots.take(slot, slot_generation(word))) return;
@@ -127,11 +127,11 @@ bool Recorder::end(uint64_t handle, uint8_t state, uint8_t timing_source) {
     lose(is_ours ? h.comm : 0, CI_LOSSREASON_STALE_HANDLE);
     return false;
   }
-  const OpEnd end = {mono_ns(), state, timing_source};
+  const Outcome end = {mono_ns(), state, timing_source};
   return slots.hand_over(slot, end) || complete(slot, end);
 }
 
-bool Recorder::complete(int slot, const OpEnd& end) {
+bool Recorder::complete(int slot, const Outcome& end) {
   ci_slot& s = slots[slot];
   ci_record record;
   load_words(&record, &s.record, sizeof record);

@@ -58,7 +58,7 @@ class Recorder {
 
   // --- for the drain thread ---
   // Completes an op whose slot the caller owns (state ENDING).
-  bool complete(int slot, const OpEnd& end);
+  bool complete(int slot, const Outcome& end);
   // Gives the slot of an overdue op, taken by the caller, to others.
   void recycle(int slot);
   // Says that record `seq` of `comm` has left the backlog.

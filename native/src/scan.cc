@@ -83,7 +83,7 @@ void Drain::mark(const Due& due, int64_t now) {
       r.publish_marker(&record);
     }
   }
-  OpEnd end;
+  Outcome end;
   if (r.slots.end_marking(due.slot, &end)) r.complete(due.slot, end);
 }
 

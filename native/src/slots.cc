@@ -44,7 +44,7 @@ bool SlotTable::take(int slot, uint32_t generation) {
   return true;
 }
 
-bool SlotTable::hand_over(int slot, const OpEnd& end) {
+bool SlotTable::hand_over(int slot, const Outcome& end) {
   if (load_ordered(marking_[slot]) != kMarking) return false;
   handover_[slot] = end;
   uint32_t expected = kMarking;
@@ -63,7 +63,7 @@ bool SlotTable::set_overdue(int slot, uint32_t word) {
   return false;
 }
 
-bool SlotTable::end_marking(int slot, OpEnd* end) {
+bool SlotTable::end_marking(int slot, Outcome* end) {
   uint32_t expected = kMarking;
   if (cas(marking_[slot], expected, kIdle)) return false;
   *end = handover_[slot];

@@ -32,7 +32,7 @@ struct Handle {
 };
 constexpr uint32_t kHandleOp = 1;
 
-struct OpEnd {
+struct Outcome {
   int64_t end_ns;
   uint8_t state;
   uint8_t timing_source;
@@ -52,11 +52,11 @@ class SlotTable {
   bool take(int slot, uint32_t generation);
   // Called by the owner of an ENDING slot: true when the drain thread is writing a marker of it and
   // completes the op in its place.
-  bool hand_over(int slot, const OpEnd& end);
+  bool hand_over(int slot, const Outcome& end);
   // Drain thread: keeps an op in flight from being completed by others while its marker is written. False
   // when it ended before. Either way end_marking follows; it returns true when `end` was handed over.
   bool begin_marking(int slot, uint32_t word);
-  bool end_marking(int slot, OpEnd* end);
+  bool end_marking(int slot, Outcome* end);
 
   // Drain thread, between the two: IN_FLIGHT -> OVERDUE. False when the op ended before.
   bool set_overdue(int slot, uint32_t word);
@@ -83,7 +83,7 @@ class SlotTable {
   uint64_t free_[kFreeWords];  // bit set: free. Owning the bit is owning the slot
   alignas(64) uint32_t in_use_;
   alignas(64) uint32_t marking_[CI_SLOT_CAPACITY];
-  OpEnd handover_[CI_SLOT_CAPACITY];
+  Outcome handover_[CI_SLOT_CAPACITY];
 };
 
 }  // namespace ci

@@ -99,7 +99,7 @@ void slots_come_back_with_new_generations() {
   CHECK_EQ(overdue, 0);
   CHECK(!slots.take(77, 2));
   CHECK(slots.hand_over(77, {5, CI_OPSTATE_DONE, 1}));
-  OpEnd end;
+  Outcome end;
   CHECK(slots.end_marking(77, &end));
   CHECK_EQ(end.end_ns, 5);
   CHECK(!slots.hand_over(77, {6, CI_OPSTATE_DONE, 1}));  // nobody marks: the owner completes it
