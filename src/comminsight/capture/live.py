@@ -14,6 +14,7 @@ from comminsight.capture.session import (
     capture_lost,
     join_identity,
     merge_at_end,
+    unfinished_markers,
 )
 from comminsight.capture.source import SourceBatch
 from comminsight.errors import InputError
@@ -68,10 +69,12 @@ class SessionFollower:
 
     def __init__(self, *, run_id: str = "") -> None:
         self.is_ended = False
+        self._is_foreign = False
         self._run_id = run_id
         self._box_problem: list[str] = []
         self._chain = SegmentChain()
         self._merger = SeqMerger()
+        self._unfinished = np.zeros(0, SLOT_DTYPE)  # by markers, for sessions without a box
         self._seen: tuple[Liveness, SessionIdentity] | None = None
 
     @property
@@ -89,22 +92,29 @@ class SessionFollower:
         Whether the process is gone is asked before its files are read, so that nothing can be
         written after a reading that is taken for the last.
         """
-        if self.is_ended:
+        if self.is_ended or self._is_foreign:
             return None
         reading = self._read_box(paths)
+        box = None if reading is None else reading.data
         liveness, pid = self._liveness(reading)
         is_final = liveness in ENDED
-        stored = self._chain.poll(paths.segment_dir, is_final=is_final)
-        stated = [self._chain.identity, None if reading is None else reading.data.identity]
-        known = [identity for identity in stated if identity is not None]
-        if not known or (self._run_id and known[-1].run_id != self._run_id):
+        if box is not None and self._is_of_other_run(box.identity):
             return None
-        box = None if reading is None else reading.data
+        stored = self._chain.poll(paths.segment_dir, is_final=is_final)
+        stated = [self._chain.identity, None if box is None else box.identity]
+        known = [identity for identity in stated if identity is not None]
+        if not known or self._is_of_other_run(known[-1]):
+            return None
         has_segments = paths.segment_dir is not None
         records = self._merge(stored, box, has_segments=has_segments, is_final=is_final)
         self.is_ended = is_final
         batch = self._batch(join_identity(known), records, box, liveness, pid)
         return batch if self._is_news(batch) else None
+
+    def _is_of_other_run(self, identity: SessionIdentity) -> bool:
+        """Asked once: a session does not change its run."""
+        self._is_foreign = self._run_id not in {"", identity.run_id}
+        return self._is_foreign
 
     def _read_box(self, paths: SessionPaths) -> BoxReading | None:
         self._box_problem = []
@@ -146,6 +156,8 @@ class SessionFollower:
         pid: int,
     ) -> SourceBatch:
         chain = self._chain
+        markers = np.concatenate([self._unfinished["record"], records])
+        self._unfinished = unfinished_markers(markers)
         losses = largest_counts([chain.losses] + ([box.losses] if box else []))
         tally = Tally(chain.tally.as_dict())
         tally.merge(self._merger.tally)
@@ -157,7 +169,7 @@ class SessionFollower:
             comms=newest_rows([chain.comms] + ([box.comms] if box else [])),
             records=records,
             losses=losses,
-            in_flight=np.zeros(0, SLOT_DTYPE) if box is None else box.in_flight,
+            in_flight=self._unfinished if box is None else box.in_flight,
             liveness=liveness,
             pid=pid,
             tally=tally,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -85,16 +85,18 @@ def parse_header_json(data: bytes, *, path: str = "", offset_bytes: int = 0) -> 
     )
 
 
-def replace_identity(
-    current: SessionIdentity, data: bytes, *, path: str = "", offset_bytes: int = 0
-) -> SessionIdentity:
-    """What an IDENTITY frame states: the header's JSON again, or its identity object alone."""
-    document = _decode(data, _Document, path, offset_bytes)
-    stated = document.identity or _decode(data, _Identity, path, offset_bytes)
+def replace_identity(current: StreamHeader, data: bytes, *, path: str = "") -> StreamHeader:
+    """``current`` with what an IDENTITY frame states: the header's JSON again, or its identity
+    object alone. The layouts stay: they hold for the whole file."""
+    document = _decode(data, _Document, path, 0)
+    stated = document.identity or _decode(data, _Identity, path, 0)
     if not stated.boot_id:
-        message = "an identity without boot id"
-        raise FormatError(message, path=path, offset_bytes=offset_bytes)
-    return _session(stated, document.versions or current.versions)
+        raise FormatError("an identity without boot id", path=path)
+    return replace(
+        current,
+        identity=_session(stated, document.versions or current.identity.versions),
+        settings=document.settings or current.settings,
+    )
 
 
 def _session(stated: _Identity, versions: dict[str, str]) -> SessionIdentity:

@@ -99,7 +99,6 @@ class SegmentReader:
         self.is_sealed = False
         self.number = 0
         self._header: StreamHeader | None = None
-        self._identity: SessionIdentity | None = None
         self._comm_parts: list[np.ndarray] = [np.zeros(0, COMM_DTYPE)]
         self._pairs: list[tuple[int, int]] = []
         self._scan = FrameScan(self.tally)
@@ -126,15 +125,15 @@ class SegmentReader:
 
     @property
     def header(self) -> StreamHeader:
-        """The header as written; FormatError while the file does not hold it."""
+        """The header with the newest identity and settings; FormatError while there is none."""
         if self._header is None:
             raise FormatError("the header is cut short", path=self.path)
         return self._header
 
     @property
     def identity(self) -> SessionIdentity:
-        """The newest identity: the header's, or that of a later IDENTITY frame."""
-        return self._identity or self.header.identity
+        """Who writes, as last stated."""
+        return self.header.identity
 
     @property
     def comms(self) -> np.ndarray:
@@ -234,7 +233,7 @@ class SegmentReader:
 
     def _take_identity(self, payload: bytes) -> None:
         try:
-            self._identity = replace_identity(self.identity, payload, path=self.path)
+            self._header = replace_identity(self.header, payload, path=self.path)
         except FormatError:
             self.tally.add("segment_frames_bad")
 

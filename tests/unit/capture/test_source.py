@@ -23,6 +23,7 @@ from tests.builders import (
     box_bytes,
     comm_row,
     identity,
+    open_marker,
     ops,
     segment_bytes,
     write_segment,
@@ -165,6 +166,20 @@ def test_a_segment_only_session_ends_with_its_process(tmp_path: Path) -> None:
     assert batches[-1].liveness is Liveness.DEAD
 
 
+def test_without_a_box_markers_tell_what_is_in_flight(tmp_path: Path) -> None:
+    op = allreduce(0, 1.0, op_seq=7)
+    rows = ops(open_marker(op, 1), open_marker(allreduce(0, 2.0, op_seq=8), 2), op)
+    rows["seq"] = rows["seq_low"] = [1, 2, 3]
+    folder = tmp_path / living().session_id
+    whole = segment_bytes(rows, who=living(), sealed=False, frame_records=1)
+    path = write_segment(folder, whole[: -(48 + 128)], sealed=False)
+    live = LiveSource(tmp_path)
+    assert live.poll()[0].in_flight["record"]["op_seq"].tolist() == [7, 8]
+    path.write_bytes(whole)
+    assert live.poll()[0].in_flight["record"]["op_seq"].tolist() == [8]
+    live.close()
+
+
 def test_a_reader_that_comes_late_to_a_box_without_segments(tmp_path: Path) -> None:
     rows = np.repeat(allreduce(1, 1.0), 8192)
     rows["seq"] = rows["seq_low"] = np.arange(501, 8693)
@@ -179,7 +194,10 @@ def test_a_reader_that_comes_late_to_a_box_without_segments(tmp_path: Path) -> N
 def test_sessions_of_other_runs_are_passed_over(tmp_path: Path) -> None:
     recorder = FakeRecorder(tmp_path, living(), stream_of(3))
     recorder.write_box(3)
-    assert LiveSource(recorder.spool, recorder.boxes, run_id="other").poll() == []
+    write_segment(recorder.folder, recorder.segment(0, 3, sealed=False), sealed=False)
+    other = LiveSource(recorder.spool, recorder.boxes, run_id="other")
+    assert other.poll() == other.poll() == []
+    assert LiveSource(recorder.spool, run_id="other").poll() == []
     assert len(LiveSource(recorder.spool, recorder.boxes, run_id="run-1").poll()) == 1
 
 

@@ -222,8 +222,25 @@ def test_a_later_identity_replaces_the_header(tmp_path: Path) -> None:
     whole = segment_bytes(small_stream(), who=unknown, sealed=False)
     text = json.dumps(header_json(known)).encode()
     assert read_bytes(tmp_path, whole).identity.global_rank == -1
-    found = read_bytes(tmp_path, whole + frame_bytes(FRAME_IDENTITY, text)).identity
-    assert found == known
+    found = read_bytes(tmp_path, whole + frame_bytes(FRAME_IDENTITY, text))
+    assert found.identity == known
+    alone = json.dumps(header_json(known)["identity"]).encode()
+    found = read_bytes(tmp_path, whole + frame_bytes(FRAME_IDENTITY, alone))
+    assert found.identity == known
+
+
+def test_later_settings_replace_those_of_the_header(tmp_path: Path) -> None:
+    text = json.dumps(header_json(settings={"safe_window_ns": 5})).encode()
+    whole = segment_bytes(small_stream(), sealed=False) + frame_bytes(FRAME_IDENTITY, text)
+    assert read_bytes(tmp_path, whole).settings == {"safe_window_ns": 5}
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"[" * 99_999, b'{"identity":{"pid":"x"}}'])
+def test_an_identity_that_does_not_read_is_counted(tmp_path: Path, text: bytes) -> None:
+    whole = segment_bytes(small_stream(), sealed=False) + frame_bytes(FRAME_IDENTITY, text)
+    data = read_bytes(tmp_path, whole)
+    assert data.identity == identity()
+    assert losses_of(data) == {"segment_frames_bad": 1}
 
 
 def test_the_newest_communicator_row_counts(tmp_path: Path) -> None:
