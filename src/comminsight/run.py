@@ -59,7 +59,15 @@ class Run:
     @cached_property
     def manifests(self) -> tuple[LaunchManifest, ...]:
         """What the launchers wrote, in order of their start."""
-        return tuple(read_manifests(self.paths)[0])
+        return tuple(self._manifest_files[0])
+
+    @cached_property
+    def _manifest_files(self) -> tuple[list[LaunchManifest], list[str]]:
+        return read_manifests(self.paths)
+
+    @cached_property
+    def _hang_files(self) -> tuple[list[HangEvent], list[str]]:
+        return read_hangs(self.paths)
 
     @cached_property
     def loaded(self) -> LoadedRun:
@@ -157,9 +165,8 @@ class Run:
     def report(self, *, clock: Clock = "aligned") -> RunReport:
         """The report: facts, coverage, steps, ranks, verdicts."""
         measures, coverage = self.measures(clock), self.coverage()
-        events = read_hangs(self.paths)[0]
         verdicts = judge_run(
-            self.trace, measures, coverage, events, self.final_view(), self.sessions
+            self.trace, measures, coverage, self._hang_files[0], self.final_view(), self.sessions
         )
         return run_report(
             self.facts, self.trace.communicators, self.step_rows(), measures, coverage, verdicts,
@@ -168,7 +175,8 @@ class Run:
 
     def notes(self) -> tuple[Message, ...]:
         """What a reader should know besides the verdicts."""
-        return run_notes(self.loaded, self.manifests, self._rebuilt)
+        unreadable = (*self._manifest_files[1], *self._hang_files[1], *self.loaded.problems)
+        return run_notes(self.loaded, self.manifests, self._rebuilt, unreadable)
 
     def write_steps(self) -> Path:
         """Write the step summaries of every session into the run's ``steps/``."""

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from comminsight.model.manifest import LaunchManifest
-from comminsight.model.verdict import Message
+from comminsight.model.verdict import Message, MessageParam
 from comminsight.pipeline.load import LoadedRun
 from comminsight.pipeline.rebuild import SessionSteps
 
 
 def run_notes(
-    loaded: LoadedRun, manifests: Sequence[LaunchManifest], rebuilt: Mapping[str, SessionSteps]
+    loaded: LoadedRun,
+    manifests: Sequence[LaunchManifest],
+    rebuilt: Mapping[str, SessionSteps],
+    unreadable: Sequence[str],
 ) -> tuple[Message, ...]:
     """Notes in a fixed order; none when nothing is out of the ordinary."""
     notes = []
-    if loaded.problems:
-        notes.append(
-            Message(
-                "note.unreadable", {"n_files": len(loaded.problems), "first": loaded.problems[0]}
-            )
-        )
+    if unreadable:
+        params: dict[str, MessageParam] = {"n_files": len(unreadable), "first": unreadable[0]}
+        notes.append(Message("note.unreadable", params))
     if loaded.earlier_lives:
         ranks = sorted({s.identity.global_rank for s in loaded.earlier_lives})
         notes.append(Message("note.earlier_lives", {"ranks": ranks}))
