@@ -8,7 +8,7 @@ NATIVE_SOURCES := CMakeLists.txt $(wildcard native/*.h native/src/* native/tests
 NATIVE_STAMP := build/native/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help precheck setup check test test-native demo native bench wire docs clean
+.PHONY: help precheck setup check test test-native score demo native bench wire docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -26,7 +26,7 @@ setup: $(VENV)/.stamp $(NATIVE_STAMP) ## create .venv, install everything, build
 $(NATIVE_STAMP): $(NATIVE_SOURCES) $(VENV)/.stamp
 	@$(BIN)/cmake -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Release -DCOMMINSIGHT_TESTS=ON >/dev/null
 	@$(BIN)/cmake --build build/native
-	@mkdir -p src/comminsight/_native && cp build/native/*.so src/comminsight/_native/
+	@mkdir -p src/comminsight/_native && cp --remove-destination build/native/*.so src/comminsight/_native/
 	@touch $@
 
 native: $(NATIVE_STAMP) ## build the native libraries into the package
@@ -48,6 +48,9 @@ test-native: setup ## native unit tests, under ASan+UBSan and TSan too
 
 test: setup test-native ## the whole test suite (the same that CI runs)
 	$(BIN)/python -m pytest tests
+
+score: setup ## the full statistics of right and silent: 20 real seeds, 300 healthy simulated runs
+	COMMINSIGHT_FULL=1 $(BIN)/python -m pytest tests -s -m "real or score"
 
 demo: setup ## a real 8-rank job with a planted slow rank, then one that hangs
 	@$(BIN)/comminsight demo

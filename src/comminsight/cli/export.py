@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
-from comminsight.cli.choices import EventFormat
+from comminsight.cli.choices import EventFormat, Lang
 from comminsight.cli.typed import call, progress
 from comminsight.pipeline.export import export_inspector, export_parquet
+from comminsight.report.catalogue import catalogue
 from comminsight.run import open_run
 
 
@@ -22,17 +23,19 @@ def export(
     out: Annotated[
         Path | None, typer.Option(help="folder to write to (default: events/ in the run)")
     ] = None,
+    lang: Annotated[Lang, typer.Option(help="language")] = Lang.EN,
 ) -> int:
     """Write every finished op of the run as Parquet tables or as NCCL Inspector JSON lines."""
     progress(f"reading {run}")
     opened = open_run(run)
     target = out or run / "events" / form.value
     write = export_parquet if form is EventFormat.PARQUET else export_inspector
+    words = catalogue(lang.value)
     written = write(opened.sessions, opened.trace, target)
     sys.stdout.write("".join(f"{path}\n" for path in written.paths))
     for reason, count in sorted(written.skipped.items()):
         if count:
-            sys.stderr.write(f"{count} ops have no line: {reason}\n")
+            sys.stderr.write(f"{count} x {words.text(reason)}\n")
     return 0
 
 
