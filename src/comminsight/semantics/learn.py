@@ -30,6 +30,7 @@ from comminsight.semantics.template import Position, Sequence, Template
 _MAX_BLOCK = 512  # gradient ops per step
 _MAX_GRADIENTS = 8192  # gradient ops looked at
 _MIN_BLOCKS = 3
+_MAX_PAUSED_BLOCK = 64
 _MIN_PAUSED_BLOCKS = 4
 _MIN_PAUSED_RATIO = 0.9
 
@@ -133,7 +134,7 @@ def _period(sizes: list[int]) -> int:
 def _paused(gradients: Gradients) -> list[tuple[int, int]]:
     """(first op, ops per block) where the pause before a block is the longest around it."""
     pauses = np.diff(gradients.start_ns)  # pauses[i] stands before gradient op i + 1
-    for length in range(2, min(len(gradients.sizes) // _MIN_PAUSED_BLOCKS, _MAX_BLOCK) + 1):
+    for length in range(2, min(len(gradients.sizes) // _MIN_PAUSED_BLOCKS, _MAX_PAUSED_BLOCK) + 1):
         for phase in (0,) if gradients.is_whole else range(length):
             usable = pauses[phase + length - 1 :]
             table = usable[: len(usable) // length * length].reshape(-1, length)

@@ -26,13 +26,13 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from comminsight.model.event import OP_DTYPE, OP_RECORD_BYTES, empty_batch
+from comminsight.model.event import OP_DTYPE, empty_batch
 from comminsight.model.ops import OpFlag, OpState, RecordKind
 from comminsight.model.tally import Tally
 from comminsight.semantics.losses import Loss, LossLog
+from comminsight.semantics.pending import PendingRecords
 
 NEVER_NS = -(1 << 62)
-_WORDS = OP_RECORD_BYTES // 8
 
 
 class OrderSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,47 +119,6 @@ class _Slice:
         return int(self.start[valid[-1]]) if len(valid) else carried_ns
 
 
-class _Pending:
-    """Records not yet emitted, in arrival order, in one buffer that is used again and again."""
-
-    __slots__ = ("_start", "_words", "n")
-
-    def __init__(self) -> None:
-        self.n = 0
-        self._words = np.empty((0, _WORDS), np.int64)  # rows move as 16 words: no field is touched
-        self._start = np.empty(0, np.int64)
-
-    def append(self, rows: np.ndarray, keep: np.ndarray) -> None:
-        n = self.n + int(np.count_nonzero(keep))
-        self._reserve(n)
-        words = rows.view(np.int64).reshape(-1, _WORDS)
-        np.compress(keep, words, axis=0, out=self._words[self.n : n])
-        np.compress(keep, rows["start_ns"], out=self._start[self.n : n])
-        self.n = n
-
-    def take_before(self, cut_ns: int) -> np.ndarray:
-        """Remove the records that start before the cut, sorted by (start, arrival)."""
-        start, words = self._start[: self.n], self._words[: self.n]
-        is_final = start < cut_ns
-        final = np.flatnonzero(is_final)
-        taken = words.take(final[np.argsort(start[final], kind="stable")], axis=0)
-        rest = np.flatnonzero(~is_final)
-        self._words[: len(rest)] = words.take(rest, axis=0)
-        self._start[: len(rest)] = start.take(rest)
-        self.n = len(rest)
-        return taken.view(OP_DTYPE).reshape(-1)
-
-    def rows(self) -> np.ndarray:
-        return self._words[: self.n].view(OP_DTYPE).reshape(-1)
-
-    def _reserve(self, n: int) -> None:
-        if n > len(self._words):
-            capacity = max(n, 2 * len(self._words))
-            words, start = np.empty((capacity, _WORDS), np.int64), np.empty(capacity, np.int64)
-            words[: self.n], start[: self.n] = self._words[: self.n], self._start[: self.n]
-            self._words, self._start = words, start
-
-
 class Reorder:
     """The reorder stage of one session."""
 
@@ -173,7 +132,7 @@ class Reorder:
         self._last_seq = 0
         self._last_start_ns = NEVER_NS
         self._holds: dict[int, Hold] = {}
-        self._pending = _Pending()
+        self._pending = PendingRecords()
         self._committed_ns = NEVER_NS
 
     @property
@@ -203,7 +162,7 @@ class Reorder:
         """Free the buffers; what was pending, and ``emitted`` records back, counts as dropped."""
         self.tally.add("order_emitted", -emitted)
         self.tally.add("order_dropped", self.n_pending + emitted)
-        self._pending = _Pending()
+        self._pending = PendingRecords()
         self._holds.clear()
         self.losses.clear()
 

@@ -157,6 +157,16 @@ def test_gaps_of_the_arrival_numbers_are_counted_and_placed() -> None:
     assert order.losses.take(35 * MS, 1 << 62, 1 << 62) == (0, 0)
 
 
+@pytest.mark.parametrize("chunk", [1, 2, 9])
+def test_a_gap_reaches_from_its_neighbours_to_the_watermark(chunk: int) -> None:
+    batch = ops(allreduce(1, 30), allreduce(2, 10), allreduce(4, 20))
+    order = Reorder(SETTINGS)
+    for first in range(0, len(batch), chunk):
+        order.push(batch[first : first + chunk])
+    (loss,) = order.losses.snapshot()
+    assert (loss.low_ns, loss.high_ns, loss.n_lost) == (10 * MS, 30 * MS, 1)
+
+
 def test_a_loss_that_was_not_decidable_yet_waits_for_a_later_window() -> None:
     order = Reorder(SETTINGS)
     order.push(stream(10, 200, 50))  # 50 is late: the cut stood at 100 when it came
