@@ -45,8 +45,7 @@ int lock_owner(int fd) {
 bool Box::create(const Settings& settings, const ProcessFacts& facts, char* why, size_t why_bytes) {
   const int first = create_in(settings.box_dir, facts);
   if (first == 0) return true;
-  const bool is_remote = network_file_system(settings.fallback_dir) != nullptr;
-  const int second = is_remote ? EREMOTE : create_in(settings.fallback_dir, facts);
+  const int second = create_in(settings.fallback_dir, facts);
   if (second == 0) {
     log_line("no black box in %s (%s), it is %s", settings.box_dir, strerror(first), path_);
     return true;
@@ -57,6 +56,7 @@ bool Box::create(const Settings& settings, const ProcessFacts& facts, char* why,
 }
 
 int Box::create_in(const char* dir, const ProcessFacts& facts) {
+  if (network_file_system(dir) != nullptr) return EREMOTE;  // its pages could stop the training
   if (const int error = make_directories(dir)) return error;
   if (const int error = private_directory(dir)) return error;
   const int64_t created_mono_ns = mono_ns();

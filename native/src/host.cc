@@ -134,14 +134,14 @@ int private_directory(const char* path) {
   return st.st_uid != geteuid() || (st.st_mode & 022) != 0 ? EPERM : 0;
 }
 
-const char* network_file_system(const char* path) {
+const char* network_file_system(const char* path, const char* forced_magic) {
   char existing[kPathBytes];
   snprintf(existing, sizeof existing, "%s", path);
   struct statfs info;
   while (statfs(existing, &info) != 0)
     if (!to_parent(existing)) return nullptr;
   auto magic = static_cast<uint32_t>(info.f_type);
-  if (const char* forced = env("COMMINSIGHT_SPOOL_FS_MAGIC")) magic = static_cast<uint32_t>(strtoul(forced, nullptr, 0));
+  if (forced_magic != nullptr) magic = static_cast<uint32_t>(strtoul(forced_magic, nullptr, 0));
   for (const auto& remote : kRemote)
     if (remote.magic == magic) return remote.name;
   return nullptr;

@@ -39,8 +39,8 @@ int make_directories(const char* path);
 // user that nobody else can write. 0 or errno.
 int private_directory(const char* path);
 // Name of the network or user-space file system that `path` (or its nearest existing parent) is on,
-// nullptr when it is local. COMMINSIGHT_SPOOL_FS_MAGIC overrides what the kernel says.
-const char* network_file_system(const char* path);
+// nullptr when it is local. `forced_magic` (hexadecimal text, or nullptr) overrides what the kernel says.
+const char* network_file_system(const char* path, const char* forced_magic = nullptr);
 // Writes all bytes at `offset`, resuming short writes. 0 or errno.
 int write_all(int fd, const void* bytes, size_t n, int64_t offset);
 

@@ -31,6 +31,7 @@ struct Handle {
   }
 };
 constexpr uint32_t kHandleOp = 1;
+static_assert(CI_SLOT_CAPACITY <= 4096 && CI_COMM_CAPACITY < 1024, "fields of the handle");
 
 struct Outcome {
   int64_t end_ns;

@@ -52,7 +52,7 @@ int check_default_parent(const Settings& settings) {
 
 int Spool::prepare(const Settings& settings, const ProcessFacts& facts) {
   if (dir_[0] != 0) return access(dir_, W_OK) == 0 ? 0 : make_directories(dir_);
-  const char* remote = network_file_system(settings.spool_dir);
+  const char* remote = network_file_system(settings.spool_dir, env("COMMINSIGHT_SPOOL_FS_MAGIC"));
   if (remote != nullptr && !settings.allow_network_spool) {
     log_line("no segments: %s is on a network file system (%s); set COMMINSIGHT_SPOOL to a local directory",
              settings.spool_dir, remote);

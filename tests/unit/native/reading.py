@@ -24,6 +24,7 @@ class Stream:
     comms: np.ndarray = field(default_factory=lambda: np.empty(0, COMM_DTYPE))
     losses: np.ndarray | None = None
     files: list[Path] = field(default_factory=list)
+    n_torn: int = 0
 
     @cached_property
     def records(self):
@@ -75,7 +76,10 @@ def read_segment(path, stream):
         frame = np.frombuffer(data, layout.FRAME_HEADER_DTYPE, 1, at)[0]
         size = 48 + int(frame["payload_bytes"])
         whole = bytearray(data[at : at + size])
-        assert len(whole) == size, "torn frame"
+        if len(whole) < size and path.suffix == ".open":
+            stream.n_torn += 1  # the writer died in the middle of a write
+            break
+        assert len(whole) == size, "torn frame in a sealed segment"
         whole[40:44] = bytes(4)
         assert zlib.crc32(whole) == frame["crc32"]
         last_type = int(frame["type"])

@@ -7,6 +7,7 @@ import os
 import stat
 import struct
 
+import numpy as np
 import pytest
 
 from comminsight.format import layout
@@ -73,6 +74,24 @@ def test_box_outlives_a_process_that_did_not_close(stage, death):
     stream = stage.stream()
     assert stream.files[0].name == "000001.ciseg.open"
     assert len(stream.of(1)) == 5
+
+
+def test_killed_writer_costs_at_most_one_frame(stage):
+    child = stage.start("""
+        c = d.register()
+        tell(box=d.box)
+        while True:
+            d.ops(c, 500)
+    """)
+    path = child.told()["box"]
+    eventually(lambda: read_box(path).header["drained_seq"] > 5000)
+    child.kill()
+    box, stream = read_box(path), stage.stream()
+    assert stream.n_torn <= 1
+    assert box.header["drained_seq"] <= stream.records["seq"][-1] <= box.header["ring_head"]
+    assert box.header["ring_head"] - box.ring["seq"][-1] <= 1  # one op may have had its number only
+    both = np.union1d(stream.ops["op_seq"], box.ring["op_seq"])
+    assert len(both) + box.losses[1].sum() >= both[-1] - 1
 
 
 def test_nothing_exists_before_the_first_communicator(stage):

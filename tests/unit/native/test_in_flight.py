@@ -43,6 +43,21 @@ def test_long_op_is_marked_open_then_overdue_then_done(stage):
     assert slot["marker_ns"] - rows["start_ns"][1] >= 100_000_000
 
 
+def test_slot_names_the_thread_that_entered(stage):
+    told = stage.run("""
+        import threading
+        c = d.register()
+        def enter():
+            d.begin(c)
+            tell(tid=threading.get_native_id())
+        thread = threading.Thread(target=enter)
+        thread.start()
+        thread.join()
+        tell(box=d.box)
+    """)
+    assert read_box(told["box"]).in_flight["owner_tid"].tolist() == [told["tid"]]
+
+
 def test_op_open_at_close_stays_decidable(stage):
     stage.run("c = d.register(); d.begin(c); tell(closed=d.close())")
     rows = stage.stream().records
