@@ -4,28 +4,49 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from comminsight.model.measures import StragglerMeasures
 
 ALIKE_RATIO = 0.5  # the least delayed rank of a place against the most delayed
+OUTSIDE_RATIO = 0.5  # the typical rank elsewhere against the least delayed of the place
+UNIFORM_HIT_RATIO = 0.9  # of the steps
 
 
-def whole_place(measures: StragglerMeasures, columns: Iterable[int], window: slice) -> str | None:
-    """The place (``pp1``) whose ranks are exactly ``columns`` or all delayed like them.
+@dataclass(frozen=True, slots=True)
+class UniformPlace:
+    """A place whose ranks are all delayed, all alike and nearly always; the most costly first."""
 
-    None for a single rank, for a place that is the whole job, and where a rank of the place is
-    not delayed like the others: then the place is not the reason.
+    place: str
+    columns: tuple[int, ...]
+    n_hit: int
+    cost_ns: float
+
+
+def uniform_place(measures: StragglerMeasures, needed_ns: float) -> UniformPlace | None:
+    """The place (``pp1``, ``ep3``) that is delayed as a whole, beyond ``needed_ns`` in a step.
+
+    Replicas of one slow rank are not delayed with it, so a place that is delayed as a whole has
+    more work by design. None for a place of one rank and for the whole job.
     """
-    named = set(columns)
-    delay_ns = np.median(measures.own_delay_ns[window], axis=0)
-    for place, members in _places(measures.coords):
-        if len(members) < 2 or len(members) == len(measures.global_ranks):
+    own_ns = measures.own_delay_ns
+    typical_ns = np.median(own_ns, axis=0)
+    for place, columns in _places(measures.coords):
+        if not 2 <= len(columns) < len(measures.global_ranks):
             continue
-        is_alike = delay_ns[members].min() >= ALIKE_RATIO * delay_ns[members].max() > 0
-        if named <= set(members) and is_alike:
-            return place
+        low = own_ns[:, columns].min(axis=1)
+        n_hit = int((low >= needed_ns).sum())
+        outside_ns = float(np.median(np.delete(typical_ns, columns)))
+        is_alike = typical_ns[columns].min() >= ALIKE_RATIO * typical_ns[columns].max()
+        is_theirs = outside_ns <= OUTSIDE_RATIO * float(np.median(low))
+        # each is charged half of a delay that all share: without any one the others would remain
+        costs_ns = 2 * np.median(measures.step_cost_ns[:, columns], axis=0)
+        is_lasting = n_hit >= UNIFORM_HIT_RATIO * len(low) and costs_ns.max() >= needed_ns
+        if is_lasting and is_alike and is_theirs:
+            ordered = tuple(columns[i] for i in np.argsort(-costs_ns, kind="stable"))
+            return UniformPlace(place, ordered, n_hit, float(costs_ns.max()))
     return None
 
 

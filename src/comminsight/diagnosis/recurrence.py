@@ -1,14 +1,13 @@
 """When a rank's delay acts: always, since a step, for a while, now and then, or not at all.
 
-A step is a *hit* when the rank's cost in it is beyond the smallest that counts. Hits prove
-something only if they are far more frequent than the ranks that are not under suspicion would
-have by chance: a one-sided binomial test, corrected for the ranks and windows that were tried.
+A step is a *hit* when the rank's cost in it is beyond the smallest that counts and stands out
+from the step's typical rank. Hits prove something only if they are far more frequent than they
+are on the other ranks: a one-sided binomial test, corrected for the ranks and windows tried.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -22,8 +21,11 @@ INTERMITTENT_HIT_RATIO = 0.12
 INTERMITTENT_MIN_HITS = 4
 INTERMITTENT_LEAD = 3.0  # times as many hits as the next rank
 EDGE_STEPS = 2  # as many calm steps at the end do not yet end an episode
-MIN_CHANCE = 0.02  # hits by chance are taken to be at least this frequent
+SUSPECT_HIT_RATIO = 0.5
+DOMINANCE = 2.0  # times the median cost of the step's ranks
+SUSPECT_SHARE = 4  # one rank in so many may be suspect at once; the rest say what chance is
 FALSE_ALARM_RATE = 1e-4  # per run, over all ranks and windows
+INTERMITTENT_FALSE_ALARM_RATE = 1e-3
 
 
 class Recurrence(StrEnum):
@@ -56,17 +58,20 @@ class Episode:
         return self.n_hit / self.n_steps
 
 
-def episodes(cost_ns: np.ndarray, needed_ns: np.ndarray) -> list[Episode]:
+def episodes(cost_ns: np.ndarray, needed_ns: np.ndarray, large_ns: float) -> list[Episode]:
     """Proven episodes, at most one per rank, the most costly first.
 
-    ``cost_ns (n_steps, n_ranks)``; ``needed_ns (n_ranks,)`` is the smallest cost of a hit.
+    ``cost_ns (n_steps, n_ranks)``; ``needed_ns (n_ranks,)`` is the smallest cost of a hit,
+    ``large_ns`` that of one that counts now and then.
     """
-    hits = cost_ns > needed_ns
-    found = [
-        episode
-        for column in np.flatnonzero(hits.sum(axis=0) >= min(MIN_WINDOW, INTERMITTENT_MIN_HITS))
-        for episode in _episode(cost_ns, hits, int(column))
-    ]
+    typical_ns = np.median(cost_ns, axis=1, keepdims=True)
+    hits = (cost_ns > needed_ns) & (cost_ns >= DOMINANCE * typical_ns)
+    large = hits & (cost_ns >= large_ns)
+    found = []
+    for column in np.flatnonzero(hits.sum(axis=0) >= min(MIN_WINDOW, INTERMITTENT_MIN_HITS)):
+        episode = _lasting(cost_ns, hits, int(column)) or _intermittent(cost_ns, large, int(column))
+        if episode is not None:
+            found.append(episode)
     return sorted(found, key=lambda episode: (-episode.cost_ns * episode.n_hit, episode.column))
 
 
@@ -84,13 +89,6 @@ def binomial_tail(n_hit: int, n: int, chance: float) -> float:
     )  # fmt: skip
 
 
-def _episode(cost_ns: np.ndarray, hits: np.ndarray, column: int) -> Iterator[Episode]:
-    """The rank's episode, if one is proven: a lasting one before scattered hits."""
-    found = _lasting(cost_ns, hits, column) or _intermittent(cost_ns, hits, column)
-    if found is not None:
-        yield found
-
-
 def _lasting(cost_ns: np.ndarray, hits: np.ndarray, column: int) -> Episode | None:
     n_steps, n_ranks = hits.shape
     first, last = _window(cost_ns[:, column], hits[:, column])
@@ -98,7 +96,7 @@ def _lasting(cost_ns: np.ndarray, hits: np.ndarray, column: int) -> Episode | No
     length = last - first
     if length < MIN_WINDOW or n_hit < PERSISTENT_HIT_RATIO * length:
         return None
-    false_alarms = binomial_tail(n_hit, length, _chance(hits, column)) * n_ranks * n_steps
+    false_alarms = binomial_tail(n_hit, length, _calm_chance(hits, column)) * n_ranks * n_steps
     if false_alarms > FALSE_ALARM_RATE:
         return None
     is_always = first < EDGE_STEPS and last == n_steps
@@ -114,7 +112,9 @@ def _intermittent(cost_ns: np.ndarray, hits: np.ndarray, column: int) -> Episode
     is_leading = n_hit >= INTERMITTENT_LEAD * max(1, next_most)
     if not is_leading or n_hit < max(INTERMITTENT_MIN_HITS, INTERMITTENT_HIT_RATIO * n_steps):
         return None
-    if binomial_tail(n_hit, n_steps, _chance(hits, column)) * n_ranks > FALSE_ALARM_RATE:
+    others = np.delete(hits, column, axis=1)
+    chance = (1 + others.sum()) / (2 + others.size)
+    if binomial_tail(n_hit, n_steps, chance) * n_ranks > INTERMITTENT_FALSE_ALARM_RATE:
         return None
     cost = float(np.median(cost_ns[hits[:, column], column]))
     return Episode(column, Recurrence.INTERMITTENT, 0, n_steps, n_hit, cost)
@@ -144,8 +144,21 @@ def _window(series: np.ndarray, hits: np.ndarray) -> tuple[int, int]:
     return first, len(hits) if len(hits) - last < EDGE_STEPS else last
 
 
-def _chance(hits: np.ndarray, column: int) -> float:
-    """How often a rank that is not under suspicion is hit; ranks hit in half of their steps are."""
-    others = np.delete(hits, column, axis=1)
-    calm = others[:, others.mean(axis=0) < 0.5]
-    return min(0.5, max(MIN_CHANCE, float(calm.mean()) if calm.size else 0.0))
+def unsuspected(level: np.ndarray, column: int) -> np.ndarray:
+    """The levels of the other ranks without the highest few, which may be suspects themselves.
+
+    Only a quarter of the ranks can be suspect: where most are high, high is what is normal.
+    """
+    others = np.sort(np.delete(level, column))
+    n_suspect = min(len(others) - 1, max(1, len(level) // SUSPECT_SHARE))
+    return others[: len(others) - n_suspect] if len(others) > 1 else others
+
+
+def _calm_chance(hits: np.ndarray, column: int) -> float:
+    """How often a rank that is not under suspicion is hit (rule of succession). Suspect are those
+    of the highest few that are hit in most steps."""
+    others = np.sort(np.delete(hits.sum(axis=0), column))
+    n_calm = len(unsuspected(hits.sum(axis=0), column))
+    is_calm = others < SUSPECT_HIT_RATIO * len(hits)
+    is_calm[:n_calm] = True
+    return float((1 + others[is_calm].sum()) / (2 + is_calm.sum() * len(hits)))

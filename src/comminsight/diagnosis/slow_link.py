@@ -10,10 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from comminsight.analysis.changepoint import find_shift
 from comminsight.diagnosis import codes
 from comminsight.diagnosis.basis import step_times_ns
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.recurrence import Episode
+from comminsight.diagnosis.recurrence import MIN_WINDOW, Episode, Recurrence
 from comminsight.diagnosis.straggler_evidence import recurrence_evidence
 from comminsight.model.measures import StragglerMeasures
 from comminsight.model.topology import Communicator
@@ -29,7 +30,38 @@ from comminsight.model.verdict import (
 
 RULE = "slow_link"
 AFFECTED_RATIO = 0.5  # of the largest transfer delay
+MIN_COST_RATIO = 0.05  # of the step time
+MIN_HIT_RATIO = 0.8
+CONTRAST = 3.0  # affected against unaffected ranks, or after against before
 MIN_FIT = 0.5  # Jaccard index of affected ranks and members
+
+
+def find_slow_transfer(used: StragglerMeasures, step_ns: float) -> Episode | None:
+    """The steps in which transfers of some ranks are slow, led by the rank they cost most.
+
+    Either the ranks differ (others transfer as fast as ever) or the time does (they began to be
+    slow); what was always slow for everybody has no normal to be compared with.
+    """
+    delay_ns = used.transfer_delay_ns.astype(float)
+    share = delay_ns / np.maximum(delay_ns + used.own_delay_ns, 1.0)
+    cost_ns = used.step_cost_ns * share
+    worst_ns = cost_ns.max(axis=1)
+    shift = find_shift(worst_ns)
+    is_onset = shift is not None and shift.after >= CONTRAST * max(shift.before, 1.0)
+    first = shift.onset if shift is not None and is_onset else 0
+    inside = worst_ns[first:]
+    n_hit = int((inside >= MIN_COST_RATIO * step_ns).sum())
+    if len(inside) < MIN_WINDOW or n_hit < MIN_HIT_RATIO * len(inside):
+        return None
+    typical_ns = np.median(delay_ns[first:], axis=0)
+    is_affected = typical_ns >= AFFECTED_RATIO * typical_ns.max()
+    others_ns = float(np.median(typical_ns[~is_affected])) if not is_affected.all() else np.inf
+    if not is_onset and others_ns * CONTRAST > float(np.median(typical_ns[is_affected])):
+        return None
+    column = int(np.median(cost_ns[first:], axis=0).argmax())
+    recurrence = Recurrence.SINCE if first else Recurrence.ALWAYS
+    cost = float(np.median(inside))
+    return Episode(column, recurrence, first, len(worst_ns), n_hit, cost)
 
 
 def judge_slow_link(
@@ -44,8 +76,8 @@ def judge_slow_link(
     delay_ns = np.median(used.transfer_delay_ns[window], axis=0)
     is_affected = delay_ns >= AFFECTED_RATIO * delay_ns.max()
     affected = {int(rank) for rank in used.global_ranks[is_affected]}
-    best = max(communicators, key=lambda c: (_fit(c, affected), -c.comm_size), default=None)
-    if best is None or _fit(best, affected) < MIN_FIT:
+    fitting = fitting_groups(communicators, affected)
+    if not fitting:
         return Verdict(
             rule=RULE,
             cause=Cause.NO_VERDICT,
@@ -53,17 +85,19 @@ def judge_slow_link(
             coverage=coverage,
             missing=(message(codes.MISSING_AGREEMENT, ranks=sorted(affected)),),
         )
+    only = fitting[0][0] if len(fitting) == len(fitting[0]) == 1 else None
+    # several may fit, since ranks are all that is known of a transfer delay here
+    shown = " | ".join(_group_label(group) for group in fitting)
     step_ns = float(np.median(step_times_ns(used)[window]))
-    said = message(
-        codes.TRANSFER, ranks=sorted(affected), comm=best.label, cost_ns=round(main.cost_ns)
-    )
+    said = message(codes.TRANSFER, ranks=sorted(affected), comm=shown, cost_ns=round(main.cost_ns))
+    comm_id = only.comm_id if only is not None else -1
     return Verdict(
         rule=RULE,
         cause=Cause.SLOW_LINK,
         confidence=Confidence.LOW,
         coverage=coverage,
         victims=tuple(sorted(affected)),
-        comm_id=best.comm_id,
+        comm_id=comm_id,
         first_step=int(used.steps[main.first]),
         last_step=int(used.steps[main.last - 1]),
         measures={
@@ -71,30 +105,54 @@ def judge_slow_link(
             "step_cost_ratio": main.cost_ns / step_ns if step_ns else 0.0,
             "transfer_delay_ns": float(delay_ns.max()),
         },
-        chain=_chain(used, coverage, best),
+        chain=_chain(used, coverage, only, shown),
         evidence=(
-            Evidence(kind="measure", message=said, comm_id=best.comm_id),
+            Evidence(kind="measure", message=said, comm_id=comm_id),
             recurrence_evidence(used, main),
         ),
-        missing=(message(codes.MISSING_PORT, comm=best.label),),
-        next_actions=(message(codes.CHECK_TRANSFER, comm=best.label),),
+        missing=(message(codes.MISSING_PORT, comm=shown),),
+        next_actions=(message(codes.CHECK_TRANSFER, comm=shown),),
     )
 
 
-def _fit(communicator: Communicator, affected: set[int]) -> float:
-    members = set(communicator.members)
-    return len(members & affected) / len(members | affected)
+def fitting_groups(
+    communicators: Sequence[Communicator], affected: set[int]
+) -> list[list[Communicator]]:
+    """Communicators, alone or all of one description together, that fit the affected ranks.
+
+    Those with the best Jaccard index, if it reaches ``MIN_FIT``; more than one when several fit
+    equally well.
+    """
+    families: dict[str, list[Communicator]] = {}
+    for communicator in communicators:
+        families.setdefault(f"{communicator.role} {communicator.desc}", []).append(communicator)
+    groups = [[communicator] for communicator in communicators]
+    groups += [family for family in families.values() if len(family) > 1]
+    fits = [_fit(group, affected) for group in groups]
+    best = max(fits, default=0.0)
+    return [g for g, fit in zip(groups, fits, strict=True) if fit == best >= MIN_FIT]
+
+
+def _fit(group: Sequence[Communicator], affected: set[int]) -> float:
+    members = {rank for communicator in group for rank in communicator.members}
+    return len(members & affected) / max(1, len(members | affected))
+
+
+def _group_label(group: Sequence[Communicator]) -> str:
+    first = group[0]
+    return first.label if len(group) == 1 else f"{first.role.value} {first.desc or '*'}"
 
 
 def _chain(
-    used: StragglerMeasures, coverage: Coverage, communicator: Communicator
+    used: StragglerMeasures, coverage: Coverage, only: Communicator | None, shown: str
 ) -> tuple[ChainLink, ...]:
     by_rank = dict(zip(used.global_ranks.tolist(), used.hosts, strict=True))
-    hosts = sorted({by_rank.get(rank, "") for rank in communicator.members} - {""})
+    members = only.members if only is not None else ()
+    hosts = sorted({by_rank.get(rank, "") for rank in members} - {""})
     return (
         ChainLink(ChainLevel.JOB, f"{coverage.ranks_expected} ranks"),
-        ChainLink(ChainLevel.ROLE, communicator.role.value),
-        ChainLink(ChainLevel.COMMUNICATOR, communicator.label),
+        ChainLink(ChainLevel.ROLE, only.role.value if only is not None else "unknown"),
+        ChainLink(ChainLevel.COMMUNICATOR, shown),
         ChainLink(ChainLevel.NODE, ", ".join(hosts) or "unknown"),
         ChainLink(ChainLevel.PORT, "unknown"),
     )

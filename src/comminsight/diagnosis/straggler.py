@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from comminsight.diagnosis import codes
 from comminsight.diagnosis.basis import MIN_STEPS, complete_steps, missing_basis, step_times_ns
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.places import alone_in_stage, whole_place
-from comminsight.diagnosis.recurrence import Episode, Recurrence, episodes
-from comminsight.diagnosis.slow_link import judge_slow_link
+from comminsight.diagnosis.places import UniformPlace, alone_in_stage, uniform_place
+from comminsight.diagnosis.recurrence import Episode, Recurrence, episodes, unsuspected
+from comminsight.diagnosis.slow_link import find_slow_transfer, judge_slow_link
 from comminsight.diagnosis.straggler_evidence import (
     chain_of,
     evidence_of,
@@ -38,12 +39,13 @@ from comminsight.model.verdict import (
 RULE = "straggler"
 
 MIN_COST_RATIO = 0.03  # of the step time
-NOISE_FACTOR = 2.0  # times what the worst other rank costs in a typical step
+NOISE_QUANTILE = 0.65
+NOISE_FACTOR = 2.0  # times what the worst other rank costs in a bad but usual step
 INTERMITTENT_COST_RATIO = 0.08
 ROTATING_RATIO = 0.6  # of the steps must be long for delays that wander to be mentioned
+FELT_RATIO = 0.25  # of the cost, by which the step must have become longer
 CLOCK_FACTOR = 2.0
 SECONDARY_RATIO = 0.33  # of the first culprit's cost; less is not named beside it
-TRANSFER_SHARE = 0.6
 OWN_SHARE = 0.6
 
 
@@ -58,84 +60,89 @@ def judge_straggler(
     used = complete_steps(measures)
     step_ns = float(np.median(step_times_ns(used)))
     needed_ns = _needed_ns(used.step_cost_ns, step_ns)
-    found = [
+    found = episodes(used.step_cost_ns, needed_ns, INTERMITTENT_COST_RATIO * step_ns)
+    own = [
         episode
-        for episode in episodes(used.step_cost_ns, needed_ns)
-        if episode.recurrence is not Recurrence.INTERMITTENT
-        or episode.cost_ns >= INTERMITTENT_COST_RATIO * step_ns
+        for episode in found
+        if _own_share(used, episode) >= OWN_SHARE and _is_felt(used, episode)
     ]
-    if not found:
-        return _nobody(used, coverage, needed_ns, step_ns)
-    main = found[0]
+    uniform = uniform_place(used, MIN_COST_RATIO * step_ns)
+    if uniform is not None and {e.column for e in own} <= set(uniform.columns):
+        return _imbalance_verdict(used, coverage, uniform)
+    if own:
+        return _straggler_verdict(used, coverage, own, needed_ns)
+    slow = find_slow_transfer(used, step_ns)
+    if slow is not None:
+        return judge_slow_link(used, communicators, coverage, slow)
+    if found:
+        ranks = [int(used.global_ranks[episode.column]) for episode in found]
+        doubt = message(codes.MISSING_AGREEMENT, ranks=ranks)
+        return _silent(Cause.NO_VERDICT, coverage, missing=[doubt])
+    return _nobody(used, coverage, needed_ns, step_ns)
+
+
+def _straggler_verdict(
+    used: StragglerMeasures, coverage: Coverage, own: list[Episode], needed_ns: np.ndarray
+) -> Verdict:
+    main = own[0]
     if main.cost_ns <= CLOCK_FACTOR * used.clock_error_ns:
         error_ns = used.clock_error_ns
         doubt = message(codes.MISSING_CLOCK, clock_error_ns=error_ns, cost_ns=round(main.cost_ns))
         return _silent(Cause.NO_VERDICT, coverage, missing=[doubt])
-    return _judge_kind(used, communicators, coverage, found, needed_ns)
-
-
-def _judge_kind(
-    used: StragglerMeasures,
-    communicators: Sequence[Communicator],
-    coverage: Coverage,
-    found: list[Episode],
-    needed_ns: np.ndarray,
-) -> Verdict:
-    """Own work, transfer, or both alike; the first episode decides."""
-    named = [one for one in found if one.cost_ns >= SECONDARY_RATIO * found[0].cost_ns]
-    own_share = _own_share(used, found[0])
-    if own_share <= 1 - TRANSFER_SHARE:
-        return judge_slow_link(used, communicators, coverage, found[0])
-    if own_share < OWN_SHARE:
-        ranks = [int(used.global_ranks[one.column]) for one in named]
-        return _silent(
-            Cause.NO_VERDICT, coverage, missing=[message(codes.MISSING_AGREEMENT, ranks=ranks)]
-        )
-    named = [one for one in named if _own_share(used, one) >= OWN_SHARE]
-    return _compute_verdict(used, coverage, named, float(needed_ns[found[0].column]))
-
-
-def _compute_verdict(
-    used: StragglerMeasures, coverage: Coverage, named: list[Episode], needed_ns: float
-) -> Verdict:
-    main = named[0]
+    named = [one for one in own if one.cost_ns >= SECONDARY_RATIO * main.cost_ns]
     columns = [episode.column for episode in named]
-    place = whole_place(used, columns, slice(main.first, main.last))
-    is_by_design = place is not None and main.recurrence is Recurrence.ALWAYS
+    confidence = _confidence(main, float(needed_ns[main.column]))
+    verdict = _verdict(used, coverage, main, columns, None)
+    return replace(verdict, confidence=confidence, next_actions=tuple(_actions(used, columns)))
+
+
+def _imbalance_verdict(used: StragglerMeasures, coverage: Coverage, found: UniformPlace) -> Verdict:
+    """All ranks of one place carry the same delay from the first step on: the layout's doing."""
+    main = Episode(
+        found.columns[0], Recurrence.ALWAYS, 0, len(used.steps), found.n_hit, found.cost_ns
+    )
+    verdict = _verdict(used, coverage, main, found.columns, found.place)
+    action = message(codes.REBALANCE, place=found.place)
+    return replace(
+        verdict, cause=Cause.LOAD_IMBALANCE, confidence=Confidence.MEDIUM, next_actions=(action,)
+    )
+
+
+def _verdict(
+    used: StragglerMeasures,
+    coverage: Coverage,
+    main: Episode,
+    columns: Sequence[int],
+    place: str | None,
+) -> Verdict:
     before_ns, after_ns = _before_and_after_ns(used, main)
-    culprits = tuple(sorted(int(used.global_ranks[column]) for column in columns))
     return Verdict(
         rule=RULE,
-        cause=Cause.LOAD_IMBALANCE if is_by_design else Cause.COMPUTE_STRAGGLER,
-        confidence=_confidence(main, needed_ns),
+        cause=Cause.COMPUTE_STRAGGLER,
+        confidence=Confidence.LOW,
         coverage=coverage,
-        culprits=culprits,
+        culprits=tuple(sorted(int(used.global_ranks[column]) for column in columns)),
         victims=victims_of(used, main, columns),
         first_step=int(used.steps[main.first]),
         last_step=int(used.steps[main.last - 1]),
         measures=_numbers(used, main, before_ns, after_ns),
         chain=chain_of(used, coverage, main, columns),
         evidence=tuple(evidence_of(used, main, columns, place, (before_ns, after_ns))),
-        next_actions=tuple(_actions(used, columns, place, is_by_design=is_by_design)),
     )
 
 
 def _needed_ns(cost_ns: np.ndarray, step_ns: float) -> np.ndarray:
     """Smallest cost of a hit per rank: a share of the step, and beyond the other ranks' noise.
 
-    The noise is what the worst of the others costs in a typical step; ranks that are themselves
-    beyond the share in most steps are not noise, so that two stragglers do not hide each other.
+    The noise is what the worst of the others costs in a bad but usual step of its own, without
+    the few highest, so that two stragglers do not hide each other.
     """
     share_ns = MIN_COST_RATIO * step_ns
-    is_calm = np.median(cost_ns, axis=0) <= share_ns
-    needed = np.full(cost_ns.shape[1], share_ns)
-    for column in range(cost_ns.shape[1]):
-        others = is_calm.copy()
-        others[column] = False
-        if others.any():
-            noise_ns = float(np.median(cost_ns[:, others].max(axis=1)))
-            needed[column] = max(share_ns, NOISE_FACTOR * noise_ns)
-    return needed
+    level_ns = np.quantile(cost_ns, NOISE_QUANTILE, axis=0)
+    noise_ns = [
+        float(unsuspected(level_ns, column).max(initial=0.0)) for column in range(len(level_ns))
+    ]
+    return np.maximum(share_ns, NOISE_FACTOR * np.array(noise_ns))
 
 
 def _own_share(used: StragglerMeasures, episode: Episode) -> float:
@@ -143,6 +150,14 @@ def _own_share(used: StragglerMeasures, episode: Episode) -> float:
     own = float(used.own_delay_ns[window, episode.column].sum())
     transfer = float(used.transfer_delay_ns[window, episode.column].sum())
     return own / (own + transfer) if own + transfer else 0.0
+
+
+def _is_felt(used: StragglerMeasures, episode: Episode) -> bool:
+    """True unless the steps before the delay began were hardly shorter."""
+    if episode.recurrence is not Recurrence.SINCE:
+        return True
+    before_ns, after_ns = _before_and_after_ns(used, episode)
+    return after_ns - before_ns >= FELT_RATIO * episode.cost_ns
 
 
 def _before_and_after_ns(used: StragglerMeasures, main: Episode) -> tuple[float, float]:
@@ -183,11 +198,7 @@ def _confidence(main: Episode, needed_ns: float) -> Confidence:
     return Confidence.HIGH if is_long and main.cost_ns >= 2 * needed_ns else Confidence.MEDIUM
 
 
-def _actions(
-    used: StragglerMeasures, columns: list[int], place: str | None, *, is_by_design: bool
-) -> list[Message]:
-    if is_by_design:
-        return [message(codes.REBALANCE, place=place or "")]
+def _actions(used: StragglerMeasures, columns: list[int]) -> list[Message]:
     actions = [
         message(codes.PROFILE_RANK, rank=int(used.global_ranks[column])) for column in columns
     ]
