@@ -113,7 +113,7 @@ class BoundaryMachine:
         hits = [matcher.feed(classes, self.position) for matcher in self._matchers]
         for kind, found in enumerate(hits):
             self.n_hits[kind] += len(found)
-        steps = list(self._walk(rows, *hits))
+        steps = list(self._walk(rows.view(_EVIDENCE_DTYPE), *hits))
         self.position += len(rows)
         joined = rows if len(rows) >= self._n_tail else np.concatenate([self._tail, rows])
         self._tail = joined[-self._n_tail :].copy()
@@ -125,7 +125,7 @@ class BoundaryMachine:
         if step is None or not self.is_proved:
             return []
         self.step = None
-        return [self._end_step(step, np.empty(0, OP_DTYPE), None, END_OF_TIME_NS)]
+        return [self._end_step(step, np.empty(0, _EVIDENCE_DTYPE), None, END_OF_TIME_NS)]
 
     @property
     def is_proved(self) -> bool:
@@ -165,9 +165,9 @@ class BoundaryMachine:
         """The Open that ends the step; notes the step's Anchor and Close on the way."""
         is_inside = self.template.is_close_inside_open
         least = step.first.position if is_inside else step.open_last + 1
-        if step.anchor is None and (hit := anchors.next_from(least)):
+        if step.anchor is None and (hit := anchors.next_from(least, step.open_last)):
             step.anchor = self._op(rows, hit[1])
-        if step.close is None and (hit := closes.next_from(least)):
+        if step.close is None and (hit := closes.next_from(least, step.open_last)):
             step.close = self._op(rows, hit[1])
         proofs = [op.position for op in (step.anchor, step.close) if op is not None]
         if not proofs:
@@ -212,10 +212,8 @@ class BoundaryMachine:
         if position in self._seen:
             return self._seen[position]
         index = position - self.position
-        row = rows[index] if index >= 0 else self._tail[len(self._tail) + index]
-        seq, start_ns, end_ns, size_bytes, comm_index, op_seq, match_seq, func_seq, op = row.view(
-            _EVIDENCE_DTYPE
-        ).item()
+        row = rows[index] if index >= 0 else self._tail.view(_EVIDENCE_DTYPE)[index]
+        seq, start_ns, end_ns, size_bytes, comm_index, op_seq, match_seq, func_seq, op = row.item()
         evidence = StepEvidence(
             comm_hash=self._comms.hashes.get(comm_index, 0), comm_index=comm_index,
             role=self._comms.role(comm_index), op=op, op_seq=op_seq, match_seq=match_seq,

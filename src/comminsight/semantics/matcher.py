@@ -92,9 +92,9 @@ class Hits:
     def __len__(self) -> int:
         return len(self._last)
 
-    def next_from(self, first_at_least: int) -> tuple[int, int] | None:
-        """(first, last) of the earliest completion whose first op is at or after a position."""
-        index = bisect_left(self._last, first_at_least)
+    def next_from(self, first_at_least: int, last_at_least: int = 0) -> tuple[int, int] | None:
+        """(first, last) of the earliest completion that begins and ends at or after a position."""
+        index = bisect_left(self._last, max(first_at_least, last_at_least))
         while index < len(self._last):
             first = self._first[index]
             if first >= first_at_least:

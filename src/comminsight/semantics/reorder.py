@@ -88,7 +88,7 @@ class _Span:
 class _Slice:
     """Hot columns of one slice, contiguous, and what each record is."""
 
-    __slots__ = ("before", "is_op", "is_valid", "key", "kind", "rows", "seq", "start", "state")
+    __slots__ = ("before", "is_op", "is_valid", "kind", "rows", "seq", "start", "state")
 
     def __init__(self, rows: np.ndarray, settings: OrderSettings, watermark_ns: int) -> None:
         self.rows = rows
@@ -96,7 +96,6 @@ class _Slice:
         self.seq = np.ascontiguousarray(rows["seq"])
         self.kind = np.ascontiguousarray(rows["kind"])
         self.state = np.ascontiguousarray(rows["state"])
-        self.key = rows["comm_index"].astype(np.int64) << 32 | rows["op_seq"]
         self.is_op = (self.kind == RecordKind.COLLECTIVE) | (self.kind == RecordKind.P2P)
         self.is_op &= (self.state != OpState.OPEN) & (self.state != OpState.OVERDUE)
         self.is_valid = self.is_op & ~self._is_bad(settings)
@@ -112,6 +111,16 @@ class _Slice:
         is_bad |= (end > 0) & (self.start - end > settings.start_tolerance_ns)
         is_bad |= (enqueue > 0) & (self.start - enqueue > settings.max_start_lag_ns)
         return is_bad
+
+    def keys(self) -> np.ndarray:
+        """What identifies each record's op: communicator and program order."""
+        keys: np.ndarray = self.rows["comm_index"].astype(np.int64) << 32 | self.rows["op_seq"]
+        return keys
+
+    def key(self, index: int) -> int:
+        """The key of one record."""
+        row = self.rows[index : index + 1]
+        return int((row["comm_index"].astype(np.int64) << 32 | row["op_seq"])[0])
 
     def previous_start(self, index: int, carried_ns: int) -> int:
         """Start of the last valid op before ``index``."""
@@ -211,12 +220,13 @@ class Reorder:
         is_event = is_open | (part.state == OpState.OVERDUE) | (part.kind == RecordKind.DRAIN)
         if not self._holds and not is_event.any():
             return []
-        held = np.concatenate([np.fromiter(self._holds, np.int64), part.key[is_open]])
-        where: list[int] = np.flatnonzero(is_event | np.isin(part.key, held)).tolist()
+        keys = part.keys()
+        held = np.concatenate([np.fromiter(self._holds, np.int64), keys[is_open]])
+        where: list[int] = np.flatnonzero(is_event | np.isin(keys, held)).tolist()
         return where
 
     def _apply(self, part: _Slice, event: int) -> None:
-        key, state = int(part.key[event]), part.state[event]
+        key, state = part.key(event), part.state[event]
         if part.kind[event] == RecordKind.DRAIN:
             self._holds.clear()
             self._cut_ns = max(self._cut_ns, int(part.before[event]) + 1)

@@ -80,7 +80,8 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     """One template. Of ``opens``, ``anchors``, ``closes`` any alternative may match.
 
     ``learn`` names how open and close are found in the data instead (see ``learn``); it is empty
-    in a template that can be matched. ``is_close_inside_open``: Close may use the ops of Open.
+    in a template that can be matched. ``is_close_inside_open``: Close (and Anchor) may
+    use the ops of Open, but not be complete before it.
     ``is_anchor_proof``: an Anchor alone proves the end of the last step at explicit end.
     """
 
@@ -145,7 +146,9 @@ class _Place:
 
     def error(self, message: str) -> InputError:
         return InputError(
-            f"{self.where}: {message}", path=self.path, next_step="see the template format page"
+            f"{self.where}: {message}",
+            path=self.path,
+            next_step="compare it with the shipped template files",
         )
 
     def check_keys(self, table: Any, allowed: set[str]) -> None:

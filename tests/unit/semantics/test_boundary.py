@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from comminsight.model.ops import Op
 from comminsight.model.step import StepEnd, StepSummary
@@ -147,6 +150,57 @@ def test_every_op_is_before_in_or_between_steps_or_in_the_open_one() -> None:
 def test_coverage_needs_anchor_and_close(letters: str, is_complete: bool, proof: StepEnd) -> None:
     (step,) = run(letters, template())[0]
     assert (step.coverage_complete, step.end_proof) == (is_complete, proof)
+
+
+def naive(
+    letters: str, opens: str, anchors: str, closes: str, is_inside: bool
+) -> list[tuple[int, int, str]]:
+    """The rules op by op, without tables or vectors."""
+    states = dict.fromkeys(("open", "anchor", "close"), 0)
+    step: dict[str, int] | None = None
+    steps = []
+    for position, letter in enumerate(letters):
+        first = {}
+        for kind, wanted in (("open", opens), ("anchor", anchors), ("close", closes)):
+            state = states[kind]
+            state = state + 1 if letter == wanted[state] else int(letter == wanted[0])
+            if state == len(wanted):
+                first[kind] = position - len(wanted) + 1
+                state = 0
+            states[kind] = state
+        proofs = [] if step is None else [step[k] for k in ("anchor", "close") if k in step]
+        if "open" in first and (step is None or (proofs and first["open"] > min(proofs))):
+            if step is not None:
+                has_close = step.get("close", len(letters)) < first["open"]
+                last = step["close"] if has_close else first["open"] - 1
+                steps.append((step["first"], last, "close" if has_close else "next_open"))
+            step = {"first": first["open"], "open": position}
+        for kind in ("anchor", "close"):
+            if step is not None and kind in first and kind not in step:
+                is_own = first[kind] >= step["first"] if is_inside else first[kind] > step["open"]
+                if is_own and position >= step["open"]:
+                    step[kind] = position
+    return steps
+
+
+PATTERN = st.text("OACx", min_size=1, max_size=4)
+
+
+@settings(max_examples=400, deadline=None)
+@given(PATTERN, PATTERN, PATTERN, st.booleans(), st.text("OACx", max_size=80), st.integers(1, 7))
+def test_any_template_gives_the_same_steps_in_any_chunking_and_no_op_twice(
+    opens: str, anchors: str, closes: str, is_inside: bool, letters: str, chunk: int
+) -> None:
+    pattern = template(opens, anchors, closes, is_close_inside_open=is_inside)
+    expected, whole = run(letters or "x", pattern)
+    steps, stepper = run(letters or "x", pattern, chunk)
+    assert shape(steps) == naive(letters, opens, anchors, closes, is_inside)
+    assert steps == expected
+    assert steps + stepper.finish() == expected + whole.finish()
+    shapes = shape(steps)
+    assert all(first <= last for first, last, _ in shapes)
+    assert all(before[1] < after[0] for before, after in pairwise(shapes))
+    assert stepper.n_in_steps == whole.n_in_steps >= sum(step.n_ops for step in steps)
 
 
 def test_losses_inside_the_window_spoil_the_coverage_of_that_step_only() -> None:
