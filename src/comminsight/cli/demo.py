@@ -7,13 +7,15 @@ collectives. Exit code 0 only when both verdicts name what was planted.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +44,7 @@ COMPUTE_MS = 5  # slept per microbatch, so that what a rank computes is known ex
 LATE_RANK, LATE_FROM_STEP, LATE_MS = 5, 20, 60
 ABSENT_RANK, ABSENT_AT_STEP = 3, 8
 HANG_OVERDUE_S = 4.0
+PROGRESS_S = 3.0
 ONSET_TOLERANCE_STEPS = 1
 
 
@@ -93,10 +96,31 @@ def run_real(planted: Planted, out: Path, lang: str, *, is_hang: bool) -> Path:
         run_id=out.name,
         recording=RecordingOptions(overdue_limit_s=HANG_OVERDUE_S if is_hang else 60.0),
         is_stopped_on_hang=is_hang,
+        log=out.with_suffix(".log"),
         lang=lang,
     )
-    run_job(request)
+    with step_progress(out.with_suffix(".truth.jsonl")):
+        run_job(request)
     return out
+
+
+@contextlib.contextmanager
+def step_progress(truth: Path) -> Iterator[None]:
+    """While the block runs, say every few seconds how many steps the job has done."""
+    is_over = threading.Event()
+
+    def tell() -> None:
+        while not is_over.wait(PROGRESS_S):
+            ended = truth.read_text().count('"kind": "step"') if truth.exists() else 0
+            say(f"step {ended // N_RANKS} of {N_STEPS}" if ended else "ranks are starting")
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        teller.join()
 
 
 def judge(planted: Planted, report: RunReport) -> list[str]:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import FrameType
 
 from comminsight.errors import InputError
@@ -34,13 +35,18 @@ def forwarding_signals(child: subprocess.Popen[bytes]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def start(command: Sequence[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """The started command, with our stdin, stdout and stderr.
+def start(
+    command: Sequence[str], environment: dict[str, str], log: Path | None = None
+) -> subprocess.Popen[bytes]:
+    """The started command, with our stdin, stdout and stderr; ``log`` takes its output instead.
 
     Raises InputError when it cannot be started.
     """
     try:
-        return subprocess.Popen(list(command), env=environment)
+        if log is None:
+            return subprocess.Popen(list(command), env=environment)
+        with log.open("wb") as file:
+            return subprocess.Popen(list(command), env=environment, stdout=file, stderr=file)
     except OSError as error:
         raise InputError(
             f"cannot start the command: {error.strerror}",

@@ -47,6 +47,7 @@ class RunRequest:
     run_id: str
     recording: RecordingOptions = field(default_factory=RecordingOptions)
     is_stopped_on_hang: bool = False
+    log: Path | None = None  # takes the job's output instead of our own stdout and stderr
     lang: str = "en"
 
 
@@ -67,7 +68,7 @@ def run_job(request: RunRequest) -> int:
     manifest_file = manifest_path(paths, manifest.host, os.getpid())
     write_manifest(manifest_file, manifest)
     say(f"recording run {request.run_id} in {request.out}")
-    job = child_process.start(request.command, environment)
+    job = child_process.start(request.command, environment, request.log)
     reaction = HangReaction(job, is_stopping=request.is_stopped_on_hang, lang=request.lang)
     watch = Watch(paths, request.run_id, spool, request.recording.overdue_limit_s, reaction.react)
     with child_process.forwarding_signals(job):

@@ -98,12 +98,18 @@ def _chain_nodes(chain: Iterable[ChainLink]) -> list[str]:
 
 def write_verdict(page: Page, verdict: Verdict, report: RunReport) -> None:
     """The block of one verdict: facts and measures, chain, evidence with stacks."""
-    page.heading("hang" if verdict.cause in HANG_CAUSES else "culprit", cause=verdict.cause.value)
+    page.heading(_block_heading(verdict), cause=verdict.cause.value)
     page.fields([*_identity_rows(verdict, report, page.words), *measure_rows(verdict)])
     if verdict.chain:
         page.heading("chain")
         page.fields((link.level.value, _chain_value(link, page.words)) for link in verdict.chain)
     write_evidence(page, verdict.evidence)
+
+
+def _block_heading(verdict: Verdict) -> str:
+    if verdict.cause in HANG_CAUSES:
+        return "hang"
+    return "culprit" if verdict.culprits else "speed"
 
 
 def _identity_rows(
