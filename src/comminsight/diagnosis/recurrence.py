@@ -1,8 +1,9 @@
 """When a rank's delay acts: always, since a step, for a while, now and then, or not at all.
 
 A step is a *hit* when the rank's cost in it is beyond the smallest that counts and stands out
-from the step's typical rank. Hits prove something only if they are far more frequent than they
-are on the other ranks: a one-sided binomial test, corrected for the ranks and windows tried.
+from the step's typical rank. Hits prove something only if they are far more frequent than costs
+of that size are on the other ranks: Fisher's exact test, one-sided, corrected for the ranks and
+windows tried.
 """
 
 from __future__ import annotations
@@ -64,39 +65,49 @@ def episodes(cost_ns: np.ndarray, needed_ns: np.ndarray, large_ns: float) -> lis
     ``cost_ns (n_steps, n_ranks)``; ``needed_ns (n_ranks,)`` is the smallest cost of a hit,
     ``large_ns`` that of one that counts now and then.
     """
-    typical_ns = np.median(cost_ns, axis=1, keepdims=True)
-    hits = (cost_ns > needed_ns) & (cost_ns >= DOMINANCE * typical_ns)
-    large = hits & (cost_ns >= large_ns)
+    middle = (cost_ns.shape[1] - 1) // 2  # lower median: of two ranks the calmer one
+    typical_ns = np.sort(cost_ns, axis=1)[:, middle, None]
+    stands_out = cost_ns >= DOMINANCE * typical_ns
+    beyond = cost_ns > needed_ns
+    large = beyond & (cost_ns >= large_ns)
+    hits = beyond & stands_out
     found = []
     for column in np.flatnonzero(hits.sum(axis=0) >= min(MIN_WINDOW, INTERMITTENT_MIN_HITS)):
-        episode = _lasting(cost_ns, hits, int(column)) or _intermittent(cost_ns, large, int(column))
+        episode = _lasting(cost_ns, hits, beyond, int(column)) or _intermittent(
+            cost_ns, large & stands_out, large, int(column)
+        )
         if episode is not None:
             found.append(episode)
     return sorted(found, key=lambda episode: (-episode.cost_ns * episode.n_hit, episode.column))
 
 
-def binomial_tail(n_hit: int, n: int, chance: float) -> float:
-    """P(at least ``n_hit`` of ``n``) when each has probability ``chance``."""
-    if n_hit <= 0:
-        return 1.0
-    log_chance, log_other = math.log(chance), math.log1p(-chance)
+def fisher_tail(n_hit: int, n: int, other_hits: int, others: int) -> float:
+    """P(at least ``n_hit`` of the rank's ``n`` steps are hits) if all hits, its own and the
+    ``other_hits`` in ``others`` steps of other ranks, fell at random."""
+    total, n_hits = n + others, n_hit + other_hits
+    log_all = _log_choose(total, n_hits)
     return sum(
-        math.exp(
-            math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
-            + k * log_chance + (n - k) * log_other
-        )
-        for k in range(n_hit, n + 1)
-    )  # fmt: skip
+        math.exp(_log_choose(n, k) + _log_choose(others, n_hits - k) - log_all)
+        for k in range(n_hit, min(n, n_hits) + 1)
+        if n_hits - k <= others
+    )
 
 
-def _lasting(cost_ns: np.ndarray, hits: np.ndarray, column: int) -> Episode | None:
+def _log_choose(n: int, k: int) -> float:
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+
+
+def _lasting(
+    cost_ns: np.ndarray, hits: np.ndarray, beyond: np.ndarray, column: int
+) -> Episode | None:
     n_steps, n_ranks = hits.shape
     first, last = _window(cost_ns[:, column], hits[:, column])
     n_hit = int(hits[first:last, column].sum())
     length = last - first
     if length < MIN_WINDOW or n_hit < PERSISTENT_HIT_RATIO * length:
         return None
-    false_alarms = binomial_tail(n_hit, length, _calm_chance(hits, column)) * n_ranks * n_steps
+    other_hits, others = _calm(beyond, column)
+    false_alarms = fisher_tail(n_hit, length, other_hits, others) * n_ranks * n_steps
     if false_alarms > FALSE_ALARM_RATE:
         return None
     is_always = first < EDGE_STEPS and last == n_steps
@@ -105,16 +116,18 @@ def _lasting(cost_ns: np.ndarray, hits: np.ndarray, column: int) -> Episode | No
     return Episode(column, recurrence, first, last, n_hit, float(np.median(inside)))
 
 
-def _intermittent(cost_ns: np.ndarray, hits: np.ndarray, column: int) -> Episode | None:
+def _intermittent(
+    cost_ns: np.ndarray, hits: np.ndarray, beyond: np.ndarray, column: int
+) -> Episode | None:
     n_steps, n_ranks = hits.shape
     n_hit = int(hits[:, column].sum())
-    next_most = int(np.delete(hits, column, axis=1).sum(axis=0).max(initial=0))
+    next_most = int(np.delete(beyond, column, axis=1).sum(axis=0).max(initial=0))
     is_leading = n_hit >= INTERMITTENT_LEAD * max(1, next_most)
     if not is_leading or n_hit < max(INTERMITTENT_MIN_HITS, INTERMITTENT_HIT_RATIO * n_steps):
         return None
-    others = np.delete(hits, column, axis=1)
-    chance = (1 + others.sum()) / (2 + others.size)
-    if binomial_tail(n_hit, n_steps, chance) * n_ranks > INTERMITTENT_FALSE_ALARM_RATE:
+    others = np.delete(beyond, column, axis=1)
+    false_alarms = fisher_tail(n_hit, n_steps, int(others.sum()), others.size) * n_ranks
+    if false_alarms > INTERMITTENT_FALSE_ALARM_RATE:
         return None
     cost = float(np.median(cost_ns[hits[:, column], column]))
     return Episode(column, Recurrence.INTERMITTENT, 0, n_steps, n_hit, cost)
@@ -154,11 +167,10 @@ def unsuspected(level: np.ndarray, column: int) -> np.ndarray:
     return others[: len(others) - n_suspect] if len(others) > 1 else others
 
 
-def _calm_chance(hits: np.ndarray, column: int) -> float:
-    """How often a rank that is not under suspicion is hit (rule of succession). Suspect are those
-    of the highest few that are hit in most steps."""
-    others = np.sort(np.delete(hits.sum(axis=0), column))
-    n_calm = len(unsuspected(hits.sum(axis=0), column))
-    is_calm = others < SUSPECT_HIT_RATIO * len(hits)
-    is_calm[:n_calm] = True
-    return float((1 + others[is_calm].sum()) / (2 + is_calm.sum() * len(hits)))
+def _calm(beyond: np.ndarray, column: int) -> tuple[int, int]:
+    """(hits, steps) of the ranks that are not under suspicion. Suspect are those of the highest
+    few that are hit in most steps."""
+    others = np.sort(np.delete(beyond.sum(axis=0), column))
+    is_calm = others < SUSPECT_HIT_RATIO * len(beyond)
+    is_calm[: len(unsuspected(beyond.sum(axis=0), column))] = True
+    return int(others[is_calm].sum()), int(is_calm.sum()) * len(beyond)

@@ -31,6 +31,7 @@ from comminsight.model.verdict import (
 RULE = "slow_link"
 AFFECTED_RATIO = 0.5  # of the largest transfer delay
 MIN_COST_RATIO = 0.05  # of the step time
+MIN_ENDS = 2  # ranks at the ends of a transfer
 MIN_HIT_RATIO = 0.8
 CONTRAST = 3.0  # affected against unaffected ranks, or after against before
 MIN_FIT = 0.5  # Jaccard index of affected ranks and members
@@ -55,6 +56,8 @@ def find_slow_transfer(used: StragglerMeasures, step_ns: float) -> Episode | Non
         return None
     typical_ns = np.median(delay_ns[first:], axis=0)
     is_affected = typical_ns >= AFFECTED_RATIO * typical_ns.max()
+    if is_affected.sum() < MIN_ENDS:
+        return None
     others_ns = float(np.median(typical_ns[~is_affected])) if not is_affected.all() else np.inf
     if not is_onset and others_ns * CONTRAST > float(np.median(typical_ns[is_affected])):
         return None
@@ -78,13 +81,7 @@ def judge_slow_link(
     affected = {int(rank) for rank in used.global_ranks[is_affected]}
     fitting = fitting_groups(communicators, affected)
     if not fitting:
-        return Verdict(
-            rule=RULE,
-            cause=Cause.NO_VERDICT,
-            confidence=Confidence.NONE,
-            coverage=coverage,
-            missing=(message(codes.MISSING_AGREEMENT, ranks=sorted(affected)),),
-        )
+        return _no_group(coverage, affected)
     only = fitting[0][0] if len(fitting) == len(fitting[0]) == 1 else None
     # several may fit, since ranks are all that is known of a transfer delay here
     shown = " | ".join(_group_label(group) for group in fitting)
@@ -112,6 +109,16 @@ def judge_slow_link(
         ),
         missing=(message(codes.MISSING_PORT, comm=shown),),
         next_actions=(message(codes.CHECK_TRANSFER, comm=shown),),
+    )
+
+
+def _no_group(coverage: Coverage, affected: set[int]) -> Verdict:
+    return Verdict(
+        rule=RULE,
+        cause=Cause.NO_VERDICT,
+        confidence=Confidence.NONE,
+        coverage=coverage,
+        missing=(message(codes.MISSING_AGREEMENT, ranks=sorted(affected)),),
     )
 
 

@@ -59,7 +59,8 @@ def judge_straggler(
         return _silent(Cause.NO_VERDICT, coverage, missing=missing)
     used = complete_steps(measures)
     step_ns = float(np.median(step_times_ns(used)))
-    needed_ns = _needed_ns(used.step_cost_ns, step_ns)
+    noise_ns = _noise_ns(used.step_cost_ns)
+    needed_ns = np.maximum(MIN_COST_RATIO * step_ns, NOISE_FACTOR * noise_ns)
     found = episodes(used.step_cost_ns, needed_ns, INTERMITTENT_COST_RATIO * step_ns)
     own = [
         episode
@@ -71,7 +72,8 @@ def judge_straggler(
         return _imbalance_verdict(used, coverage, uniform)
     if own:
         return _straggler_verdict(used, coverage, own, needed_ns)
-    slow = find_slow_transfer(used, step_ns)
+    is_mixed = bool(found) and _own_share(used, found[0]) > 1 - OWN_SHARE
+    slow = None if is_mixed else find_slow_transfer(used, step_ns)
     if slow is not None:
         return judge_slow_link(used, communicators, coverage, slow)
     if found:
@@ -93,7 +95,13 @@ def _straggler_verdict(
     columns = [episode.column for episode in named]
     confidence = _confidence(main, float(needed_ns[main.column]))
     verdict = _verdict(used, coverage, main, columns, None)
-    return replace(verdict, confidence=confidence, next_actions=tuple(_actions(used, columns)))
+    noise_ns = float(_noise_ns(used.step_cost_ns)[main.column])
+    return replace(
+        verdict,
+        confidence=confidence,
+        measures={**verdict.measures, "noise_ns": noise_ns},
+        next_actions=tuple(_actions(used, columns)),
+    )
 
 
 def _imbalance_verdict(used: StragglerMeasures, coverage: Coverage, found: UniformPlace) -> Verdict:
@@ -131,18 +139,13 @@ def _verdict(
     )
 
 
-def _needed_ns(cost_ns: np.ndarray, step_ns: float) -> np.ndarray:
-    """Smallest cost of a hit per rank: a share of the step, and beyond the other ranks' noise.
-
-    The noise is what the worst of the others costs in a bad but usual step of its own, without
-    the few highest, so that two stragglers do not hide each other.
-    """
-    share_ns = MIN_COST_RATIO * step_ns
+def _noise_ns(cost_ns: np.ndarray) -> np.ndarray:
+    """Per rank: what the worst of the others costs in a bad but usual step of its own, without the
+    few highest, so that two stragglers do not hide each other."""
     level_ns = np.quantile(cost_ns, NOISE_QUANTILE, axis=0)
-    noise_ns = [
-        float(unsuspected(level_ns, column).max(initial=0.0)) for column in range(len(level_ns))
-    ]
-    return np.maximum(share_ns, NOISE_FACTOR * np.array(noise_ns))
+    return np.array(
+        [unsuspected(level_ns, column).max(initial=0.0) for column in range(len(level_ns))]
+    )
 
 
 def _own_share(used: StragglerMeasures, episode: Episode) -> float:

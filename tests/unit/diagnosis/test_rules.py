@@ -1,0 +1,27 @@
+"""Rules are listed once, and their messages carry what they declare."""
+
+from __future__ import annotations
+
+import pytest
+
+from comminsight.diagnosis import codes
+from comminsight.diagnosis.rules import RULES
+
+
+def test_names_are_unique() -> None:
+    names = [rule.name for rule in RULES]
+    assert sorted(names) == sorted({"hang", "killed", "straggler"})
+
+
+def test_a_message_takes_exactly_the_declared_parameters() -> None:
+    assert codes.message(codes.LEFT, rank=3).params == {"rank": 3}
+    with pytest.raises(KeyError, match="takes"):
+        codes.message(codes.LEFT, ranks=[3])
+
+
+def test_every_code_is_declared_and_grouped() -> None:
+    constants = {
+        value for name, value in vars(codes).items() if name.isupper() and isinstance(value, str)
+    }
+    assert constants == set(codes.CODES)
+    assert {code.split(".")[0] for code in constants} == {"evidence", "missing", "action"}
