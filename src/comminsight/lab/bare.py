@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -15,6 +16,7 @@ from comminsight.lab.context import JobContext
 WINDOW = 16
 GC_EVERY = 200  # ops between collections: finished ops die in every possible place
 N_THREADS = 4
+TIMEOUT_S = 0.5
 
 
 def run_flood(context: JobContext) -> None:
@@ -82,3 +84,14 @@ def run_loader(context: JobContext) -> None:
         (batch,) = next(batches)
         dist.all_reduce(batch)
         context.loss = batch.sum()
+
+
+def run_timeout(context: JobContext) -> None:
+    """The last rank of an impatient group comes too late: the others fail in ``wait()``."""
+    everyone = list(range(context.world_size))
+    group = dist.new_group(everyone, timeout=timedelta(seconds=TIMEOUT_S), group_desc="impatient")
+    for _ in context.steps():
+        dist.all_reduce(torch.ones(4), group=group)
+        if context.rank == context.world_size - 1:
+            time.sleep(3 * TIMEOUT_S)
+        dist.all_reduce(torch.ones(4), group=group)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.distributed as dist
 
-from comminsight.lab.bare import run_flood, run_kill, run_loader, run_threads
+from comminsight.lab.bare import run_flood, run_kill, run_loader, run_threads, run_timeout
 from comminsight.lab.context import JobContext
 from comminsight.lab.dense import run_ddp, run_ddp_accum, run_fsdp2, run_hsdp
 from comminsight.lab.faults import Faults
@@ -36,6 +36,7 @@ JOBS: dict[str, Callable[[JobContext], None]] = {
     "kill": run_kill,
     "forms": run_forms,
     "threads": run_threads,
+    "timeout": run_timeout,
     "loader": run_loader,
 }
 
@@ -56,8 +57,12 @@ def run_job(options: JobOptions) -> None:
     )  # fmt: skip
     assert dist.group.WORLD is not None  # noqa: S101 - initialised above
     context.note_group(dist.group.WORLD)
-    JOBS[options.job](context)
-    dist.barrier()
+    try:
+        JOBS[options.job](context)
+        dist.barrier()
+    except Exception as error:
+        truth.write("error", type=type(error).__name__, text=str(error))
+        raise
     dist.destroy_process_group()
     truth.write("end", end_ns=time.monotonic_ns())
 

@@ -15,6 +15,7 @@ and a killed rank loses no line that it had written. Times are CLOCK_MONOTONIC n
 ``slow``        ``step begin_ns end_ns``: this rank was frozen during a transfer
 ``exit``        ``step how begin_ns``: this rank leaves now
 ``op``          ``desc op n end_ns``: the nth op (from 1) of a group returned from ``wait()``
+``error``       ``type text``: the exception that ends this rank
 ``end``         ``end_ns``: this rank ends in order
 =============== ==========================================================================
 

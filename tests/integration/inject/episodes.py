@@ -1,5 +1,6 @@
 """The episodes of the tests here, and what is read of them."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +37,7 @@ COMPARED = [
     spec("tpsp", "tpsp"),
     spec("pp", "pp"),
     spec("tp_pp_dp", "tp_pp_dp", "--microbatches", 2, "--layers", 1, ranks=8),
+    spec("timeout", "timeout"),
     *(spec(how, "ddp", "--exit-rank", 1, "--exit-at", 2, "--exit-how", how) for how in EXITS),
 ]
 RECORDED = [
@@ -86,3 +88,12 @@ class LabRuns:
 def losses_by_step(path: str) -> dict[tuple[int, int], str]:
     """The loss of every (rank, step), as the hexadecimal number that the job wrote."""
     return {(t["rank"], t["step"]): t["loss"] for t in read_truth(path) if t["kind"] == "step"}
+
+
+def errors_by_rank(path: str) -> dict[int, tuple[str, str]]:
+    """Type and text of the exception that ended a rank, without ports and durations."""
+    return {
+        t["rank"]: (t["type"], re.sub(r"\d+", "N", t["text"]))
+        for t in read_truth(path)
+        if t["kind"] == "error"
+    }
