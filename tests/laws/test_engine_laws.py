@@ -18,13 +18,14 @@ from hypothesis import strategies as st
 from comminsight.model.event import OP_DTYPE
 from comminsight.model.ops import OpState, RecordKind
 from comminsight.model.step import StepSummary
+from comminsight.semantics.arrival import OrderSettings
 from comminsight.semantics.communicators import join_communicators
 from comminsight.semantics.engine import (
     EngineSettings,
     EngineSnapshot,
     SessionEngine,
 )
-from comminsight.semantics.reorder import OrderSettings, Reorder
+from comminsight.semantics.reorder import Reorder
 from comminsight.sim import (
     Jitter,
     LostRecords,

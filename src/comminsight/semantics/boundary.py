@@ -188,7 +188,7 @@ class BoundaryMachine:
         if following is not None:
             next_start_ns = following.evidence.start_ns
             period_ns, gap_ns = next_start_ns - first.start_ns, next_start_ns - end_ns
-        n_late, n_lost = self.losses.take(first.start_ns, next_start_ns, final_ns)
+        n_late, n_lost, n_changes = self.losses.take(first.start_ns, next_start_ns, final_ns)
         n_between = until - last.position - 1
         self.n_between += n_between
         self.n_steps += 1
@@ -203,7 +203,7 @@ class BoundaryMachine:
             period_ns=period_ns, gap_ns=gap_ns, n_ops=last.position - step.first.position + 1,
             n_ops_between=n_between, first_seq=first.seq, last_seq=last.evidence.seq,
             end_proof=_proof(step, following),
-            coverage_complete=bool(step.close and step.anchor and not n_late and not n_lost),
+            coverage_complete=bool(step.close and step.anchor) and not n_late + n_lost + n_changes,
             n_late=n_late, n_lost=n_lost,
         )  # fmt: skip
 

@@ -21,9 +21,10 @@ from comminsight.model.step import StepSummary
 from comminsight.model.tally import Tally
 from comminsight.model.topology import SessionIdentity
 from comminsight.model.views import TemplateScore
+from comminsight.semantics.arrival import OrderSettings
 from comminsight.semantics.boundary import BoundaryMachine, BoundarySnapshot
 from comminsight.semantics.comm_table import CommTable
-from comminsight.semantics.reorder import OrderSettings, OrderSnapshot, Reorder
+from comminsight.semantics.reorder import OrderSnapshot, Reorder
 from comminsight.semantics.selection import Judge, Trial, select
 from comminsight.semantics.template import Template
 

@@ -27,30 +27,11 @@ import msgspec
 import numpy as np
 
 from comminsight.model.event import OP_DTYPE, empty_batch
-from comminsight.model.ops import OpFlag, OpState, RecordKind
+from comminsight.model.ops import OpState, RecordKind
 from comminsight.model.tally import Tally
+from comminsight.semantics.arrival import NEVER_NS, ArrivalSlice, OrderSettings
 from comminsight.semantics.losses import Loss, LossLog
 from comminsight.semantics.pending import PendingRecords
-
-NEVER_NS = -(1 << 62)
-
-
-class OrderSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Windows and bounds of the reorder stage.
-
-    ``safe_window_ns`` must be the recorder's (its OPEN markers come at half of it). A hold ends
-    after ``max_hold_age_ns`` of stream time, after ``max_hold_records`` further records, or when
-    more than ``max_holds`` ops are open (the oldest goes). A start later than its record's own end
-    plus ``start_tolerance_ns``, or than its enqueue plus ``max_start_lag_ns``, is corrupt.
-    """
-
-    safe_window_ns: int = 2_000_000_000
-    push_window_ns: int = 250_000_000
-    max_holds: int = 1024
-    max_hold_age_ns: int = 900_000_000_000
-    max_hold_records: int = 262_144
-    start_tolerance_ns: int = 1_000_000_000
-    max_start_lag_ns: int = 3_600_000_000_000
 
 
 class Hold(msgspec.Struct, frozen=True, array_like=True):
@@ -83,49 +64,6 @@ class _Span:
     last: int
     floor_ns: int
     hold_ns: int
-
-
-class _Slice:
-    """Hot columns of one slice, contiguous, and what each record is."""
-
-    __slots__ = ("before", "is_op", "is_valid", "kind", "rows", "seq", "start", "state")
-
-    def __init__(self, rows: np.ndarray, settings: OrderSettings, watermark_ns: int) -> None:
-        self.rows = rows
-        self.start = np.ascontiguousarray(rows["start_ns"])
-        self.seq = np.ascontiguousarray(rows["seq"])
-        self.kind = np.ascontiguousarray(rows["kind"])
-        self.state = np.ascontiguousarray(rows["state"])
-        self.is_op = (self.kind == RecordKind.COLLECTIVE) | (self.kind == RecordKind.P2P)
-        self.is_op &= (self.state != OpState.OPEN) & (self.state != OpState.OVERDUE)
-        self.is_valid = self.is_op & ~self._is_bad(settings)
-        self.before = np.empty(len(rows) + 1, np.int64)  # watermark before each record, and after
-        self.before[0] = watermark_ns
-        self.before[1:] = np.where(self.is_valid, self.start, NEVER_NS)
-        np.maximum.accumulate(self.before, out=self.before)
-
-    def _is_bad(self, settings: OrderSettings) -> np.ndarray:
-        end = self.rows["end_ns"]
-        enqueue = self.rows["enqueue_ns"]
-        is_bad: np.ndarray = (self.start <= 0) | ((self.rows["flags"] & OpFlag.FUTURE_START) != 0)
-        is_bad |= (end > 0) & (self.start - end > settings.start_tolerance_ns)
-        is_bad |= (enqueue > 0) & (self.start - enqueue > settings.max_start_lag_ns)
-        return is_bad
-
-    def keys(self) -> np.ndarray:
-        """What identifies each record's op: communicator and program order."""
-        keys: np.ndarray = self.rows["comm_index"].astype(np.int64) << 32 | self.rows["op_seq"]
-        return keys
-
-    def key(self, index: int) -> int:
-        """The key of one record."""
-        row = self.rows[index : index + 1]
-        return int((row["comm_index"].astype(np.int64) << 32 | row["op_seq"])[0])
-
-    def previous_start(self, index: int, carried_ns: int) -> int:
-        """Start of the last valid op before ``index``."""
-        valid = np.flatnonzero(self.is_valid[:index])
-        return int(self.start[valid[-1]]) if len(valid) else carried_ns
 
 
 class Reorder:
@@ -181,7 +119,7 @@ class Reorder:
         self.tally.add("order_dropped", n_records)
 
     def _admit(self, rows: np.ndarray) -> None:
-        part = _Slice(rows, self.settings, self._watermark_ns)
+        part = ArrivalSlice(rows, self.settings, self._watermark_ns)
         n_ops = int(np.count_nonzero(part.is_op))
         self.tally.add("order_markers", len(rows) - n_ops)
         self.tally.add("order_bad", n_ops - int(np.count_nonzero(part.is_valid)))
@@ -190,17 +128,20 @@ class Reorder:
         self._raise_cut(self._watermark_ns)
         is_late = part.is_valid & (part.start < self._cut_ns)
         gaps = self._gaps(part)
-        if gaps or is_late.any():
+        is_notice = part.kind == RecordKind.NOTICE
+        if gaps or is_late.any() or is_notice.any():
             cuts = self._cuts(part, spans)
             is_late &= part.start < cuts
-            self._note_losses(part, cuts, is_late, gaps)
+            self.tally.add("order_late", int(np.count_nonzero(is_late)))
+            self.tally.add("seq_gaps", sum(gaps.values()))
+            self._note_losses(part, cuts, np.flatnonzero(is_late | is_notice).tolist(), gaps)
         self._pending.append(rows, part.is_valid & ~is_late)
         self._arrival += len(rows)
         self._last_start_ns = part.previous_start(len(rows), self._last_start_ns)
 
     # the cut and its holds
 
-    def _judge(self, part: _Slice) -> Iterator[_Span]:
+    def _judge(self, part: ArrivalSlice) -> Iterator[_Span]:
         """Spans of equal holds; applies the events between them."""
         n = len(part.rows)
         first = 0
@@ -214,7 +155,7 @@ class Reorder:
             if event < n:
                 self._apply(part, event)
 
-    def _events(self, part: _Slice) -> list[int]:
+    def _events(self, part: ArrivalSlice) -> list[int]:
         """Records that open or release a hold."""
         is_open = part.state == OpState.OPEN
         is_event = is_open | (part.state == OpState.OVERDUE) | (part.kind == RecordKind.DRAIN)
@@ -225,7 +166,7 @@ class Reorder:
         where: list[int] = np.flatnonzero(is_event | np.isin(keys, held)).tolist()
         return where
 
-    def _apply(self, part: _Slice, event: int) -> None:
+    def _apply(self, part: ArrivalSlice, event: int) -> None:
         key, state = part.key(event), part.state[event]
         if part.kind[event] == RecordKind.DRAIN:
             self._holds.clear()
@@ -239,7 +180,7 @@ class Reorder:
         else:
             self._holds.pop(key, None)
 
-    def _expire(self, part: _Slice, first: int, last: int) -> int:
+    def _expire(self, part: ArrivalSlice, first: int, last: int) -> int:
         """End the holds that are over at ``first``; the index of the next one to end, or last."""
         settings = self.settings
         now_ns, arrival = int(part.before[first]), self._arrival + first
@@ -267,7 +208,7 @@ class Reorder:
         reach_ns = min(watermark_ns - self.settings.safe_window_ns, self._hold_ns())
         self._cut_ns = max(self._cut_ns, reach_ns // push_ns * push_ns)
 
-    def _cuts(self, part: _Slice, spans: list[_Span]) -> np.ndarray:
+    def _cuts(self, part: ArrivalSlice, spans: list[_Span]) -> np.ndarray:
         """The cut in force at each record."""
         lengths = [span.last - span.first for span in spans]
         reach = part.before[:-1] - self.settings.safe_window_ns
@@ -279,7 +220,7 @@ class Reorder:
 
     # losses
 
-    def _gaps(self, part: _Slice) -> dict[int, int]:
+    def _gaps(self, part: ArrivalSlice) -> dict[int, int]:
         """Arrival numbers missing before a record, by its index."""
         newest = np.empty(len(part.seq) + 1, np.int64)
         newest[0] = self._last_seq
@@ -291,19 +232,20 @@ class Reorder:
         return dict(zip(where.tolist(), missing[where].tolist(), strict=True))
 
     def _note_losses(
-        self, part: _Slice, cuts: np.ndarray, is_late: np.ndarray, gaps: dict[int, int]
+        self, part: ArrivalSlice, cuts: np.ndarray, noted: list[int], gaps: dict[int, int]
     ) -> None:
-        self.tally.add("order_late", int(np.count_nonzero(is_late)))
-        self.tally.add("seq_gaps", sum(gaps.values()))
-        for index in sorted({*gaps, *np.flatnonzero(is_late).tolist()}):
+        """Log the gaps before records, the late records and the changes of what is recorded."""
+        is_noted = set(noted)
+        for index in sorted({*gaps, *noted}):
             cut_ns, start_ns = int(cuts[index]), int(part.start[index])
             if index in gaps:
                 low_ns, high_ns = self._gap_range(part, index)
                 self.losses.add(Loss(cut_ns, low_ns, high_ns, n_lost=gaps[index]))
-            if is_late[index]:
-                self.losses.add(Loss(cut_ns, start_ns, start_ns, n_late=1))
+            if index in is_noted:
+                n_late = int(part.is_valid[index])
+                self.losses.add(Loss(cut_ns, start_ns, start_ns, n_late, n_changes=1 - n_late))
 
-    def _gap_range(self, part: _Slice, index: int) -> tuple[int, int]:
+    def _gap_range(self, part: ArrivalSlice, index: int) -> tuple[int, int]:
         """Where the missing records may have started: between their neighbours in arrival."""
         around = [part.previous_start(index, self._last_start_ns), int(part.before[index])]
         if part.is_valid[index]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from comminsight.errors import InputError
-from comminsight.model.ops import DType
+from comminsight.model.ops import DType, RecordKind
 from comminsight.semantics.engine import (
     EnginePhase,
     EngineSettings,
@@ -15,7 +15,7 @@ from comminsight.semantics.engine import (
     SessionEngine,
 )
 from comminsight.semantics.template import Template
-from tests.builders import MS, Stream, comm_row, comm_rows, identity, ops
+from tests.builders import MS, Stream, comm_row, comm_rows, identity, ops, record
 from tests.unit.semantics.shipped import shipped_templates
 
 COMMS = comm_rows(
@@ -149,6 +149,19 @@ def test_a_lost_record_marks_the_step_that_spans_it() -> None:
     assert [step.step for step in steps if not step.coverage_complete] == [12]
     assert steps[12].n_lost == 1
     assert engine.tally["seq_gaps"] == 1
+
+
+def test_a_change_of_what_is_recorded_marks_the_step_it_falls_into() -> None:
+    batch = job(40).batch()
+    at = 1 + 12 * N_OPS + 3
+    start_ns = int(batch["start_ns"][at])
+    notice = record(kind=RecordKind.NOTICE, start_ns=start_ns, enqueue_ns=start_ns)
+    with_notice = ops(batch[:at], notice, batch[at:])
+    with_notice["seq"] = np.arange(1, len(with_notice) + 1)
+    engine = session()
+    steps = engine.push(with_notice) + engine.finish()
+    assert [step.step for step in steps if not step.coverage_complete] == [12]
+    assert len(steps) == 40
 
 
 @pytest.mark.parametrize(("arrives_after_step", "flagged"), [(73, [52]), (90, [])])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comminsight.model.ops import CommRole, DType, Op
@@ -45,6 +45,7 @@ def test_restart_matching(sequence: str, stream: str, expected: list[int]) -> No
     assert completions(sequence, stream, chunk=1) == expected
 
 
+@settings(deadline=None)
 @given(st.text("ABC", min_size=1, max_size=5), st.text("ABC", max_size=60), st.integers(1, 9))
 def test_the_table_equals_a_naive_scan_in_any_chunking(
     sequence: str, stream: str, chunk: int
