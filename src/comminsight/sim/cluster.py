@@ -41,7 +41,7 @@ from comminsight.sim.layout import SimLayout
 from comminsight.sim.machine import CostRatio, Lane, Machine
 from comminsight.sim.noise import Clocks, Jitter, NodeClock, Noise
 from comminsight.sim.program import OpSpec, Program
-from comminsight.sim.schedules import step_program
+from comminsight.sim.schedules import step_programs
 
 RUN_START_MONO_NS = 1_000_000_000_000
 RUN_START_REAL_NS = 1_790_000_000_000_000_000
@@ -132,26 +132,24 @@ def _lanes(
 ) -> list[Lane]:
     lanes = []
     for rank, dimensions in enumerate(groups_by_dimension(layout, groups)):
-        program = step_program(layout, groups, dimensions, rank)
-        work_ns = noise.work_ns(rank, program.segments, steps, faults).tolist()
-        lanes.append(Lane(rank, _step_programs(program, rank, steps, faults), work_ns))
+        programs = step_programs(layout, groups, dimensions, rank, steps)
+        segments = programs[0].segments if programs else []
+        work_ns = noise.work_ns(rank, segments, steps, faults).tolist()
+        lanes.append(Lane(rank, _with_faults(programs, rank, faults), work_ns))
     return lanes
 
 
-def _step_programs(
-    program: Program, rank: int, steps: int, faults: tuple[Fault, ...]
-) -> list[Program]:
-    programs = [program] * steps
+def _with_faults(programs: list[Program], rank: int, faults: tuple[Fault, ...]) -> list[Program]:
     for fault in faults:
         match fault:
             case LostRank() | KilledRank() if fault.rank == rank:
-                programs[fault.step] = program.stopped_at(fault.op_index)
+                programs[fault.step] = programs[fault.step].stopped_at(fault.op_index)
             case SkippedOp() if fault.rank == rank:
-                programs[fault.step] = program.without_op(fault.op_index)
+                programs[fault.step] = programs[fault.step].without_op(fault.op_index)
             case AbsentStep():
-                programs[fault.step] = program.without_ops()
+                programs[fault.step] = programs[fault.step].without_ops()
             case FusedStep():
-                programs[fault.step] = program.without_op(-1)
+                programs[fault.step] = programs[fault.step].without_op(-1)
     return programs
 
 

@@ -39,8 +39,10 @@ class SimLayout:
     """A job. Durations are per rank: ``forward_ns`` and ``backward_ns`` of one layer of one
     microbatch, ``optimizer_ns`` and ``between_ns`` (data loading) once per step.
 
-    ``stage_weights`` scales the compute of each pipeline stage: imbalance by design. A transfer of
-    ``b`` bytes costs ``alpha_ns + b / bandwidth`` with the bandwidth of the slowest hop.
+    ``has_startup`` begins with what DDP emits before its buckets are settled: set-up ops, one
+    bucket for all gradients in the first step, two broadcasts in the second. ``stage_weights``
+    scales the compute of each pipeline stage: imbalance by design. A transfer of ``b`` bytes costs
+    ``alpha_ns + b / bandwidth`` with the bandwidth of the slowest hop.
     """
 
     schedule: Schedule
@@ -60,6 +62,7 @@ class SimLayout:
     between_ns: int = 1_000_000
     stage_weights: tuple[float, ...] = ()
     has_loss_reduce: bool = True
+    has_startup: bool = False
     is_send_buffered: bool = True
     alpha_ns: int = 40_000
     intra_gbs: float = 4.0

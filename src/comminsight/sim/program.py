@@ -7,6 +7,7 @@ blocking call is ENTER followed by WAIT.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -95,6 +96,21 @@ class Program:
         """Only the own work."""
         work = [instruction for instruction in self.instructions if instruction[0] == WORK]
         return Program(work, self.segments, self.ops)
+
+
+def with_shared_ops(programs: Sequence[Program]) -> list[Program]:
+    """The same programs over one op table; their segments must already agree."""
+    shared: list[OpSpec] = []
+    moved = []
+    for program in programs:
+        first = len(shared)
+        instructions = [
+            (code, operand + first if code == ENTER else operand, slot)
+            for code, operand, slot in program.instructions
+        ]
+        shared.extend(program.ops)
+        moved.append(Program(instructions, programs[0].segments, shared))
+    return moved
 
 
 class ProgramWriter:

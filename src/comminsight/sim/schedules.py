@@ -1,9 +1,10 @@
 """What each framework does in a step, as programs.
 
 The order of ops is what the frameworks were observed to emit: DDP issues bucket all-reduces while
-the backward pass runs; FSDP2 emits 2 all-gathers and 1 reduce-scatter per layer and one norm
-all-reduce; 1F1B warms up ``PP - stage - 1`` forwards. Every Megatron-like step ends with a
-one-element all-reduce on the default group.
+the backward pass runs, in its first step a single one for all gradients; FSDP2 emits 2
+all-gathers and 1 reduce-scatter per layer and one norm all-reduce; 1F1B warms up
+``PP - stage - 1`` forwards. Every Megatron-like step ends with a one-element all-reduce on the
+default group.
 """
 
 from __future__ import annotations
@@ -13,20 +14,54 @@ from collections.abc import Callable
 from comminsight.model.ops import DType, Op
 from comminsight.sim.groups import SimGroup
 from comminsight.sim.layout import Schedule, SimLayout
-from comminsight.sim.program import Phase, Program, ProgramWriter
+from comminsight.sim.program import Phase, Program, ProgramWriter, with_shared_ops
 
 SCALAR_BYTES = 4
 
 
-def step_program(
-    layout: SimLayout, groups: tuple[SimGroup, ...], dimensions: dict[str, int], global_rank: int
-) -> Program:
-    """The program of one step of one rank."""
-    writer = ProgramWriter(layout, groups, dimensions, global_rank)
-    writer.work(layout.between_ns, Phase.DATA)
-    _WRITERS[layout.schedule](writer)
-    writer.work(layout.optimizer_ns, Phase.OPTIMIZER)
-    return writer.program
+def step_programs(
+    layout: SimLayout,
+    groups: tuple[SimGroup, ...],
+    dimensions: dict[str, int],
+    global_rank: int,
+    steps: int,
+) -> list[Program]:
+    """The programs of all steps of one rank. They share one op table and one segment table."""
+    write = _WRITERS[layout.schedule]
+    writers = [write]
+    if layout.has_startup and layout.schedule is Schedule.DDP:
+        writers = [_write_first_ddp, _write_second_ddp, write]
+    programs: list[Program] = []
+    for write in writers:
+        writer = ProgramWriter(layout, groups, dimensions, global_rank)
+        writer.work(layout.between_ns, Phase.DATA)
+        write(writer)
+        writer.work(layout.optimizer_ns, Phase.OPTIMIZER)
+        programs.append(writer.program)
+    programs = with_shared_ops(programs)
+    return [programs[min(step, len(programs) - 1)] for step in range(steps)]
+
+
+def _write_first_ddp(writer: ProgramWriter) -> None:
+    """Set-up of the wrapper (parameter count, shapes, parameters), then one bucket for all."""
+    layout = writer.layout
+    total_bytes = layout.bucket_bytes * layout.buckets
+    writer.call("dp", Op.ALL_GATHER, 8, dtype=DType.INT64)
+    writer.call("dp", Op.BROADCAST, 48 * 8, dtype=DType.INT64, peer=0)
+    writer.call("dp", Op.BROADCAST, total_bytes, peer=0)
+    writer.work(layout.forward_ns * layout.layers, Phase.FORWARD)
+    for _ in range(layout.buckets):
+        writer.work(layout.backward_ns * layout.layers / layout.buckets, Phase.BACKWARD)
+    writer.wait(writer.issue("dp", Op.ALL_REDUCE, total_bytes))
+    if layout.has_loss_reduce:
+        writer.call("world", Op.ALL_REDUCE, SCALAR_BYTES)
+
+
+def _write_second_ddp(writer: ProgramWriter) -> None:
+    """The reducer agrees on its new buckets before it uses them."""
+    writer.call("dp", Op.BROADCAST, 17 * 4, dtype=DType.INT32, peer=0)
+    writer.call("dp", Op.BROADCAST, 4 * 4, dtype=DType.INT32, peer=0)
+    _write_ddp(writer)
 
 
 def _write_ddp(writer: ProgramWriter) -> None:

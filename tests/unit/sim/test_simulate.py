@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from comminsight.errors import UsageError
 from comminsight.model.event import OP_DTYPE
 from comminsight.model.ops import Op, OpFlag, OpState, RecordKind
 from comminsight.sim import (
@@ -209,3 +210,19 @@ def test_names_are_those_torch_gives() -> None:
     assert [row.decode() for row in rows["members"]] == ["0-7", "1,5", "5,7", "4-5"]
     hashes = {group.comm_hash for group in run.groups}
     assert len(hashes) == len(run.groups) == 13
+
+
+def test_ddp_begins_with_set_up_and_a_single_bucket() -> None:
+    layout = replace(ddp_layout(2), has_startup=True)
+    log = simulate(layout, steps=3, seed=1).ranks[1].log
+    names = [[Op(op).name for op in log.ops["op"][log.steps == step]] for step in range(3)]
+    assert names[0] == ["ALL_GATHER", "BROADCAST", "BROADCAST", "ALL_REDUCE", "ALL_REDUCE"]
+    assert names[1] == ["BROADCAST"] * 2 + ["ALL_REDUCE"] * 5
+    assert names[2] == ["ALL_REDUCE"] * 5
+    gradients = log.ops["size_bytes"][log.ops["op"] == Op.ALL_REDUCE]
+    assert gradients[0] == gradients[2:6].sum() == gradients[7:11].sum()
+
+
+def test_an_op_that_the_step_does_not_have_is_refused() -> None:
+    with pytest.raises(UsageError, match="has 5 ops"):
+        simulate(ddp_layout(2), steps=3, seed=1, faults=[LostRank(1, 1, op_index=5)])
