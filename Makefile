@@ -50,7 +50,7 @@ test: setup test-native ## the whole test suite (the same that CI runs)
 	$(BIN)/python -m pytest tests
 
 score: setup ## the full statistics of right and silent: 20 real seeds, 300 healthy simulated runs
-	COMMINSIGHT_FULL=1 $(BIN)/python -m pytest tests -s -m "real or score"
+	COMMINSIGHT_FULL=1 $(BIN)/python -m pytest -s tests/laws tests/samples tests/integration/test_right_and_silent.py
 
 demo: setup ## a real 8-rank job with a planted slow rank, then one that hangs
 	@$(BIN)/comminsight demo

@@ -4,7 +4,12 @@
 # VENV/torch-missing.txt and the demo runs the simulator.
 set -euo pipefail
 python=$1 venv=$2
-[ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+if [ ! -x "$venv/bin/python" ]; then
+  # a torch that the machine already has is used, not installed again
+  has_torch=()
+  "$python" -c 'import torch' 2>/dev/null && has_torch=(--system-site-packages)
+  "$python" -m venv "${has_torch[@]}" "$venv"
+fi
 pip="$venv/bin/python -m pip --disable-pip-version-check -q"
 step() { printf '  setup: %s\n' "$*" >&2; }
 step "build tools"
