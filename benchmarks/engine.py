@@ -29,7 +29,7 @@ from comminsight.semantics.template import Template, parse_template_file
 TEMPLATES = Path(comminsight.semantics.__file__).parent / "templates"
 GLOBAL, TP, PP, DP = 1, 2, 3, 4
 GAP_NS = 1_000_000
-BATCH = 8192
+BATCH = 16_384
 
 
 def templates() -> list[Template]:

@@ -30,8 +30,8 @@ from comminsight.semantics.template import Template
 
 SNAPSHOT_VERSION = 1
 _FIRST_LOOK_OPS = 16
-_PORTION = 4096  # records per pass: the working set stays in the cache
-_WATCH_OPS = 8192  # the breaker looks at multiples of this many ops
+_PORTION = 16_384  # records per pass: enough to pay for the calls, few enough to stay in the cache
+_WATCH_OPS = 16_384  # the breaker looks at multiples of this many ops
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,8 +26,11 @@ class PendingRecords:
         if n > len(self._words):
             self._resize(max(n, 2 * len(self._words)))
         words = rows.view(np.int64).reshape(-1, _WORDS)
-        np.compress(keep, words, axis=0, out=self._words[self.n : n])
-        np.compress(keep, rows["start_ns"], out=self._start[self.n : n])
+        if n - self.n == len(rows):
+            self._words[self.n : n], self._start[self.n : n] = words, rows["start_ns"]
+        else:
+            np.compress(keep, words, axis=0, out=self._words[self.n : n])
+            np.compress(keep, rows["start_ns"], out=self._start[self.n : n])
         self.n = n
 
     def take_before(self, cut_ns: int) -> np.ndarray:
