@@ -118,7 +118,9 @@ World* start() {
   if (!has_fork_handler) has_fork_handler = pthread_atfork(nullptr, nullptr, after_fork_in_child) == 0;
   store_release(*alive, 1);
   w->recorder.box.go_live();
+  store_release(w->recorder.progress_ns, mono_ns());  // the thread may be scheduled later than the first ops
   w->recorder.drain_runs = start_drain(*w) ? 1 : 0;
+  if (w->recorder.drain_runs == 0) store_release(w->recorder.progress_ns, 0);
   reason[0] = 0;
   return w;
 }

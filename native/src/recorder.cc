@@ -13,9 +13,12 @@ namespace {
 constexpr int32_t kSlotShare = 1;
 constexpr int64_t kRingShare = 8;
 constexpr int64_t kWakeBacklog = CI_RING_CAPACITY / 4;
-// After this long without a round the drain thread is stuck (dead disk): quotas end and the ring goes back
-// to overwriting, so that a live reader always finds the newest records.
-constexpr int64_t kStalledNs = 2 * kNsPerS;
+// A drain thread that makes no progress while producers look so many times, so far apart, is stuck (dead
+// disk): quotas end and the ring goes back to overwriting, so that a live reader always finds the newest
+// records. Looks are counted and not seconds, since after a pause of the whole machine or process the
+// drain thread is late but well.
+constexpr uint32_t kStuckLooks = 20;
+constexpr int64_t kLookNs = 100 * kNsPerMs;
 
 uint32_t loss_row(uint32_t comm) { return comm < CI_COMM_CAPACITY ? comm : 0; }
 
@@ -165,7 +168,7 @@ bool Recorder::publish(uint32_t comm, ci_record* record, bool with_quota) {
   CommState& state = comms.state(comm);
   add(state.ring_backlog, 1);
   const int64_t backlog = ring.head() - load_relaxed(consumed_seq);
-  if (with_quota && is_over_ring_share(state, record->end_ns, backlog)) {
+  if (with_quota && is_over_ring_share(state, backlog)) {
     sub(state.ring_backlog, 1);
     lose(comm, CI_LOSSREASON_RING_QUOTA);
     return false;
@@ -185,10 +188,22 @@ bool Recorder::publish(uint32_t comm, ci_record* record, bool with_quota) {
   return written;
 }
 
-bool Recorder::is_over_ring_share(const CommState& state, int64_t now, int64_t backlog) const {
+bool Recorder::is_over_ring_share(const CommState& state, int64_t backlog) {
   if (load_relaxed(state.ring_backlog) <= kRingShare * (CI_RING_CAPACITY - backlog)) return false;
-  if (now == 0) now = mono_ns();
-  return now - load_relaxed(progress_ns) < kStalledNs;
+  return !is_drain_stuck();
+}
+
+bool Recorder::is_drain_stuck() {
+  const int64_t progress = load_relaxed(progress_ns);
+  if (progress == 0) return true;  // there is none
+  if (load_relaxed(seen_progress_ns_) != progress) {
+    store_relaxed(seen_progress_ns_, progress);
+    store_relaxed(looks_in_vain_, 0);
+  }
+  const int64_t now = mono_ns();
+  int64_t last = load_relaxed(last_look_ns_);
+  if (now - last >= kLookNs && cas(last_look_ns_, last, now)) add(looks_in_vain_, 1);
+  return load_relaxed(looks_in_vain_) > kStuckLooks;
 }
 
 bool Recorder::publish_marker(ci_record* record) { return publish(record->comm_index, record, false); }

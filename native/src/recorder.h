@@ -109,7 +109,8 @@ class Recorder {
   void fill_slot(int slot, const ci_record& record);
   void free_slot(int slot, uint32_t comm);
   bool publish(uint32_t comm, ci_record* record, bool with_quota);
-  bool is_over_ring_share(const CommState& state, int64_t now, int64_t backlog) const;
+  bool is_over_ring_share(const CommState& state, int64_t backlog);
+  bool is_drain_stuck();
   uint32_t thread_id();
   void note_writer(int64_t seq, uint32_t comm);
 
@@ -117,6 +118,9 @@ class Recorder {
   bool has_tid_key_;
   uint32_t salt_;
   int64_t* losses_;
+  int64_t seen_progress_ns_;  // of the drain thread, at the latest look
+  int64_t last_look_ns_;
+  uint32_t looks_in_vain_;
   alignas(64) int64_t ops_recorded_;
   uint16_t writers_[kWriters];  // lap << 10 | communicator of a number: names what was overwritten
 };

@@ -6,6 +6,7 @@ namespace ci {
 namespace {
 
 constexpr int kLeastRelief = 64;
+constexpr int64_t kRoom = CI_RING_CAPACITY / 16;
 
 // Heapsort by start: no allocation, no recursion, worst case known.
 template <class T>
@@ -43,6 +44,10 @@ void Drain::scan(int64_t now, bool is_last) {
   sort_by_start(due_, n);
   for (int i = 0; i < n; i++) {
     if (r.ring.head() - r.consumed_seq > CI_RING_CAPACITY / 2) drain_ring(now);
+    if (r.ring.head() - r.consumed_seq > CI_RING_CAPACITY - kRoom) {
+      next_scan_ns_ = now;  // a producer is late: markers wait, they must not push out records
+      return;
+    }
     mark(due_[i], now);
   }
 }

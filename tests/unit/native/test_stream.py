@@ -257,15 +257,17 @@ def test_a_burst_between_two_flushes_is_not_lost(stage):
     told = stage.run(
         """
         c = d.register()
+        d.flush()
+        time.sleep(0.1)  # the drain thread goes to sleep for ten seconds
         done = 0
         for _ in range(6):
-            done += d.ops(c, 6000)
+            done += d.ops(c, 5000)  # more than half the ring
             while (s := d.stats())["records_pushed"] - s["drained_seq"] > 2048:
                 time.sleep(0.001)
         tell(done=done, stats=d.stats(), closed=d.close())
         """,
         COMMINSIGHT_FLUSH_MS="10000",  # only the producer's call brings the drain thread
     )
-    assert told["done"] == 36_000
-    assert 0 < told["stats"]["producer_wakes"] <= 36_000 / 2048
-    assert len(stage.stream().ops) == 36_000
+    assert told["done"] == 30_000
+    assert 0 < told["stats"]["producer_wakes"] < 300
+    assert len(stage.stream().ops) == 30_000
