@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from comminsight.diagnosis import codes
 from comminsight.diagnosis.chain import hang_chain, hang_coverage, op_name, op_ref
 from comminsight.diagnosis.codes import message
@@ -34,12 +36,16 @@ RULE = "hang"
 def judge_hang(event: HangEvent, communicators: Sequence[Communicator]) -> Verdict:
     """The verdict on an observed hang; NO_VERDICT with what is missing when it cannot be told.
 
-    Precedence: all processes dead → how the run ended; members that disagree on one op → the
-    mismatch; otherwise the origin of the wait-for graph that most ranks wait for.
+    Precedence: all processes dead with nothing overdue → how the run ended; members that disagree
+    on one op → the mismatch; otherwise the origin of the wait-for graph that most ranks wait for.
     """
     observed = observe(event, communicators)
     if event.ranks and all(observed.is_gone(state.global_rank) for state in event.ranks):
-        return judge_killed(event, communicators)
+        ended = judge_killed(event, communicators)
+        if ended.cause is not Cause.JOB_KILLED or not any(op.is_overdue for op in event.in_flight):
+            return ended
+        # killed while it hung: the deaths say nothing about what it hung on
+        observed = observe(_before_the_end(event), communicators)
     mismatch = first_mismatch(observed.instances)
     if mismatch is not None:
         return _mismatch_verdict(observed, mismatch)
@@ -52,6 +58,12 @@ def judge_hang(event: HangEvent, communicators: Sequence[Communicator]) -> Verdi
         waiting = sorted({op.global_rank for op in event.in_flight})
         return _no_verdict(observed, message(codes.MISSING_ORIGIN, ranks=waiting))
     return _verdict(observed, graph, found[0], found[1:])
+
+
+def _before_the_end(event: HangEvent) -> HangEvent:
+    """The event without what the end of the run did to its processes."""
+    ranks = tuple(replace(state, liveness=Liveness.UNKNOWN) for state in event.ranks)
+    return replace(event, ranks=ranks)
 
 
 def _verdict(

@@ -172,7 +172,9 @@ def _before_and_after_ns(used: StragglerMeasures, main: Episode) -> tuple[float,
         inside &= used.step_cost_ns[:, main.column] >= main.cost_ns / 2
     after_ns = float(np.median(times_ns[inside]))
     before = times_ns[~inside]
-    return (float(np.median(before)) if len(before) else after_ns - main.cost_ns), after_ns
+    if main.recurrence is Recurrence.ALWAYS or not len(before):
+        return after_ns - main.cost_ns, after_ns
+    return float(np.median(before)), after_ns
 
 
 def _numbers(

@@ -10,7 +10,7 @@ from comminsight.diagnosis.killed import judge_killed
 from comminsight.model.hang import Liveness, RankState
 from comminsight.model.verdict import Cause, Confidence
 from comminsight.sim import KilledJob, hang_event, megatron_layout, simulate
-from tests.unit.diagnosis.events import AR, S, comm, event, op, state
+from tests.unit.diagnosis.events import AR, S, came, comm, event, op, state
 
 WORLD = (comm(0, range(4)),)
 WAITING = [op(rank, 0, AR, 9, age_s=2) for rank in (0, 1, 2)]
@@ -77,3 +77,12 @@ def test_a_simulated_job_that_was_killed() -> None:
     assert (verdict.cause, verdict.culprits) == (Cause.JOB_KILLED, ())
     assert verdict.first_bad_op is not None
     assert verdict.coverage.ranks_seen == 8
+
+
+def test_a_job_killed_while_it_hung_is_judged_for_what_it_hung_on() -> None:
+    waiting = [op(rank, 0, AR, 9) for rank in (0, 1, 2)]
+    states = {rank: dead(rank) for rank in range(4)}
+    verdict = judge_hang(event(4, waiting, [came(3, 0, 8)], states=states), WORLD)
+    assert (verdict.cause, verdict.culprits) == (Cause.RANK_NOT_ENTERED, (3,))
+    assert verdict.confidence is Confidence.MEDIUM
+    assert verdict.missing[0].code == codes.MISSING_LIVENESS
