@@ -37,7 +37,6 @@ from comminsight.pipeline.step_store import write_steps
 from comminsight.pipeline.step_view import step_ops
 from comminsight.pipeline.templates import load_templates
 from comminsight.pipeline.trace import run_trace
-from comminsight.semantics.engine import EngineSettings
 
 DEFAULT_OVERDUE_NS = 60_000_000_000
 
@@ -82,10 +81,7 @@ class Run:
     @cached_property
     def _rebuilt(self) -> dict[str, SessionSteps]:
         templates = load_templates(self._template_folders)
-        return {
-            s.identity.session_id: rebuild_session(s, templates, EngineSettings())
-            for s in self.sessions
-        }
+        return {s.identity.session_id: rebuild_session(s, templates) for s in self.sessions}
 
     @cached_property
     def steps(self) -> dict[str, tuple[StepSummary, ...]]:

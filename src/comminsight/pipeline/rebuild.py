@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from comminsight.capture.session import SessionData
 from comminsight.model.hang import Liveness
 from comminsight.model.step import StepSummary
 from comminsight.model.tally import Tally
+from comminsight.semantics.arrival import OrderSettings
 from comminsight.semantics.engine import EngineSettings, SessionEngine
 from comminsight.semantics.template import Template
 
@@ -27,11 +29,9 @@ class SessionSteps:
     broken: str
 
 
-def rebuild_session(
-    session: SessionData, templates: Sequence[Template], settings: EngineSettings
-) -> SessionSteps:
+def rebuild_session(session: SessionData, templates: Sequence[Template]) -> SessionSteps:
     """The session's steps. A stream that may still grow is not ended: its tail stays open."""
-    engine = SessionEngine(templates, settings, session.identity)
+    engine = SessionEngine(templates, engine_settings(session), session.identity)
     engine.add_comms(session.comms)
     steps: list[StepSummary] = []
     for chunk in chunks(session.records):
@@ -40,10 +40,22 @@ def rebuild_session(
         steps += engine.finish()
     return SessionSteps(
         steps=tuple(steps),
-        tally=engine.tally,
+        tally=own_counts(engine.tally),
         template=steps[0].template if steps else "",
         broken=engine.state.reason,
     )
+
+
+def engine_settings(session: SessionData) -> EngineSettings:
+    """Settings with the recorder's own safe window: its OPEN markers come at half of it."""
+    default = OrderSettings()
+    window_ns = session.settings.get("safe_window_ns") or default.safe_window_ns
+    return EngineSettings(order=msgspec.structs.replace(default, safe_window_ns=window_ns))
+
+
+def own_counts(tally: Tally) -> Tally:
+    """The engine's counts without the gaps that the reader has counted already."""
+    return Tally({name: n for name, n in tally.items() if name != "seq_gaps"})
 
 
 def chunks(records: np.ndarray) -> list[np.ndarray]:
