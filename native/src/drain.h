@@ -29,6 +29,7 @@ class Drain {
     struct {
       uint16_t comm;
       bool is_lost;
+      bool is_marker;  // nothing is lost with it but a hint
     } numbers[kFrameRecords];
   };
 

@@ -44,7 +44,8 @@ void Drain::collect(int64_t head, int64_t now) {
     const uint32_t writer = read == Ring::kGot ? record.comm_index : r.writer_of(seq);
     if (read == Ring::kPending && writer != Recorder::kNobody && wait_for(seq, now)) break;
     if (read == Ring::kGot) batch_.n_records++;
-    batch_.numbers[batch_.n_numbers++] = {static_cast<uint16_t>(writer), read != Ring::kGot};
+    const bool is_marker = read == Ring::kGot && (record.state == CI_OPSTATE_OPEN || record.comm_index == 0);
+    batch_.numbers[batch_.n_numbers++] = {static_cast<uint16_t>(writer), read != Ring::kGot, is_marker};
   }
   batch_.next_seq = seq;
 }
@@ -88,7 +89,7 @@ void Drain::settle(bool in_segment) {
     if (comm > CI_COMM_CAPACITY) continue;  // kNobody: counted by its producer
     r.consumed(comm);
     if (batch_.numbers[i].is_lost) r.lose(comm, CI_LOSSREASON_RING_OVERWRITTEN);
-    else if (counts_failure) r.lose(comm, CI_LOSSREASON_SEGMENT_WRITE);
+    else if (counts_failure && !batch_.numbers[i].is_marker) r.lose(comm, CI_LOSSREASON_SEGMENT_WRITE);
   }
   for (uint32_t i = 0; i < batch_.n_records; i++) fifo_.write_record(r, records[i]);
   stuck_seq_ = 0;

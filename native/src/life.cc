@@ -24,7 +24,6 @@ struct World {
 World* world = nullptr;
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 bool is_settled = false;  // no (further) start is tried in this process
-bool has_fork_handler = false;
 uint32_t fork_depth = 0;
 int64_t n_forked_ops = 0;
 char reason[kPathBytes] = "no communicator yet";
@@ -34,13 +33,18 @@ void say_inert(const char* why, bool with_log) {
   if (with_log) log_line("nothing is recorded: %s", why);
 }
 
+// Whoever held them in the parent is not in the child.
+void renew_locks() {
+  lock = PTHREAD_MUTEX_INITIALIZER;
+  identity_after_fork();
+}
+
 // In a forked child: the parent's box and segments stay untouched, this process starts with nothing.
 void leave_parent(World* parents, bool directly_after_fork) {
   if (!__atomic_compare_exchange_n(&world, &parents, nullptr, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) return;
   parents->recorder.box.forget(directly_after_fork);
   parents->drain.forget(directly_after_fork);
-  lock = PTHREAD_MUTEX_INITIALIZER;
-  identity_after_fork();
+  renew_locks();
   is_settled = false;
   fork_depth++;
   n_forked_ops = 0;
@@ -50,7 +54,11 @@ void leave_parent(World* parents, bool directly_after_fork) {
 void after_fork_in_child() {
   World* parents = __atomic_load_n(&world, __ATOMIC_ACQUIRE);
   if (parents != nullptr) leave_parent(parents, true);
+  else renew_locks();
 }
+
+// At load and not at start: a fork beside a start must not leave a locked lock behind.
+__attribute__((constructor)) void watch_forks() { pthread_atfork(nullptr, nullptr, after_fork_in_child); }
 
 // One page that reads 1 in this process and 0 in every child, even one made without fork handlers.
 uint32_t* new_alive_page() {
@@ -115,7 +123,6 @@ World* start() {
   w->recorder.alive = alive;
   w->drain.prepare(&w->recorder);
   if (n_forked_ops != 0) w->recorder.lose(0, CI_LOSSREASON_FORKED, n_forked_ops);
-  if (!has_fork_handler) has_fork_handler = pthread_atfork(nullptr, nullptr, after_fork_in_child) == 0;
   store_release(*alive, 1);
   w->recorder.box.go_live();
   store_release(w->recorder.progress_ns, mono_ns());  // the thread may be scheduled later than the first ops
@@ -150,8 +157,9 @@ uint32_t register_comm(const CommSpec& spec) {
   recorder();  // notices a fork
   pthread_mutex_lock(&lock);
   if (world == nullptr && !is_settled) {
+    World* started = start();
     is_settled = true;
-    __atomic_store_n(&world, start(), __ATOMIC_RELEASE);
+    __atomic_store_n(&world, started, __ATOMIC_RELEASE);
   }
   Recorder* r = recorder();
   const uint32_t comm = r != nullptr ? r->register_comm(spec) : 0;

@@ -78,3 +78,26 @@ def test_many_children_of_a_busy_parent(stage):
     """)
     assert told["flushed"] == 0
     assert len(stage.stream().of(1)) == told["done"] == told["stats"]["ops_recorded"]
+
+
+def test_fork_beside_the_first_registration_leaves_no_locked_lock(stage):
+    told = stage.run("""
+        import threading, warnings
+        warnings.simplefilter("ignore")
+        codes = []
+        started = threading.Event()
+        def register():
+            started.set()
+            ctypes.CDLL(str(LIBRARY)).ci_comm_register(1, b"", b"", 0, 1, None, 2, 0)
+        thread = threading.Thread(target=register)
+        thread.start()
+        started.wait()
+        for _ in range(20):
+            pid = os.fork()
+            if pid == 0:
+                os._exit(0 if d.register(2) else 1)
+            codes.append(os.waitpid(pid, 0)[1])
+        thread.join()
+        tell(codes=codes, closed=d.close())
+    """)
+    assert told["codes"] == [0] * 20
