@@ -16,7 +16,7 @@ SEGMENTS_FOLDER = "inspector_logs"
 BOXES_FOLDER = "blackbox"
 
 _SEGMENT_NAME = re.compile(r"(\d{1,9})\.ciseg(\.open)?", re.ASCII)
-_SESSION_NAME = re.compile(r"[0-9A-Za-z]{0,8}-\d+-\d+", re.ASCII)
+_SESSION_NAME = re.compile(r"[0-9A-Za-z]{0,8}-\d+-\d+(\.\d+)?", re.ASCII)  # .2: after exec
 
 
 @dataclass(frozen=True, slots=True)
