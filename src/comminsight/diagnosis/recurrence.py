@@ -1,9 +1,8 @@
 """When a rank's delay acts: always, since a step, for a while, now and then, or not at all.
 
-A step is a *hit* when the rank's cost in it is beyond the smallest that counts and stands out
-from the step's typical rank. Hits prove something only if they are far more frequent than costs
-of that size are on the other ranks: Fisher's exact test, one-sided, corrected for the ranks and
-windows tried.
+A step is a *hit* when the rank's cost exceeds that of the step's typical rank by more than the
+smallest that counts. Hits prove something only if they are far more frequent than on the other
+ranks: Fisher's exact test, one-sided, corrected for the ranks and windows tried.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ INTERMITTENT_MIN_HITS = 4
 INTERMITTENT_LEAD = 3.0  # times as many hits as the next rank
 EDGE_STEPS = 2  # as many calm steps at the end do not yet end an episode
 SUSPECT_HIT_RATIO = 0.5
-DOMINANCE = 2.0  # times the median cost of the step's ranks
 SUSPECT_SHARE = 4  # one rank in so many may be suspect at once; the rest say what chance is
 FALSE_ALARM_RATE = 1e-4  # per run, over all ranks and windows
+WINDOW_FALSE_ALARM_RATE = 0.05  # where to look, not what to believe
 INTERMITTENT_FALSE_ALARM_RATE = 1e-3
 
 
@@ -59,22 +58,28 @@ class Episode:
         return self.n_hit / self.n_steps
 
 
-def episodes(cost_ns: np.ndarray, needed_ns: np.ndarray, large_ns: float) -> list[Episode]:
+def excess_over_typical(cost_ns: np.ndarray) -> np.ndarray:
+    """Cost beyond that of the step's typical rank, >= 0: a step that is bad for all blames nobody.
+
+    Typical is the lower median: of two ranks the calmer one.
+    """
+    middle = (cost_ns.shape[1] - 1) // 2
+    excess_ns: np.ndarray = np.maximum(cost_ns - np.sort(cost_ns, axis=1)[:, middle, None], 0)
+    return excess_ns
+
+
+def episodes(excess_ns: np.ndarray, needed_ns: np.ndarray, large_ns: float) -> list[Episode]:
     """Proven episodes, at most one per rank, the most costly first.
 
-    ``cost_ns (n_steps, n_ranks)``; ``needed_ns (n_ranks,)`` is the smallest cost of a hit,
+    ``excess_ns (n_steps, n_ranks)``; ``needed_ns (n_ranks,)`` is the smallest cost of a hit,
     ``large_ns`` that of one that counts now and then.
     """
-    middle = (cost_ns.shape[1] - 1) // 2  # lower median: of two ranks the calmer one
-    typical_ns = np.sort(cost_ns, axis=1)[:, middle, None]
-    stands_out = cost_ns >= DOMINANCE * typical_ns
-    beyond = cost_ns > needed_ns
-    large = beyond & (cost_ns >= large_ns)
-    hits = beyond & stands_out
+    hits = excess_ns > needed_ns
+    large = hits & (excess_ns >= large_ns)
     found = []
     for column in np.flatnonzero(hits.sum(axis=0) >= min(MIN_WINDOW, INTERMITTENT_MIN_HITS)):
-        episode = _lasting(cost_ns, hits, beyond, int(column)) or _intermittent(
-            cost_ns, large & stands_out, large, int(column)
+        episode = _lasting(excess_ns, hits, int(column)) or _intermittent(
+            excess_ns, large, int(column)
         )
         if episode is not None:
             found.append(episode)
@@ -97,39 +102,35 @@ def _log_choose(n: int, k: int) -> float:
     return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
-def _lasting(
-    cost_ns: np.ndarray, hits: np.ndarray, beyond: np.ndarray, column: int
-) -> Episode | None:
+def _lasting(excess_ns: np.ndarray, hits: np.ndarray, column: int) -> Episode | None:
     n_steps, n_ranks = hits.shape
-    first, last = _window(cost_ns[:, column], hits[:, column])
+    first, last = _window(excess_ns[:, column], hits[:, column])
     n_hit = int(hits[first:last, column].sum())
     length = last - first
     if length < MIN_WINDOW or n_hit < PERSISTENT_HIT_RATIO * length:
         return None
-    other_hits, others = _calm(beyond, column)
+    other_hits, others = _calm(hits, column)
     false_alarms = fisher_tail(n_hit, length, other_hits, others) * n_ranks * n_steps
     if false_alarms > FALSE_ALARM_RATE:
         return None
     is_always = first < EDGE_STEPS and last == n_steps
     recurrence = Recurrence.ALWAYS if is_always else Recurrence.SINCE
-    inside = cost_ns[first:last, column][hits[first:last, column]]
+    inside = excess_ns[first:last, column][hits[first:last, column]]
     return Episode(column, recurrence, first, last, n_hit, float(np.median(inside)))
 
 
-def _intermittent(
-    cost_ns: np.ndarray, hits: np.ndarray, beyond: np.ndarray, column: int
-) -> Episode | None:
+def _intermittent(excess_ns: np.ndarray, hits: np.ndarray, column: int) -> Episode | None:
     n_steps, n_ranks = hits.shape
     n_hit = int(hits[:, column].sum())
-    next_most = int(np.delete(beyond, column, axis=1).sum(axis=0).max(initial=0))
+    next_most = int(np.delete(hits, column, axis=1).sum(axis=0).max(initial=0))
     is_leading = n_hit >= INTERMITTENT_LEAD * max(1, next_most)
     if not is_leading or n_hit < max(INTERMITTENT_MIN_HITS, INTERMITTENT_HIT_RATIO * n_steps):
         return None
-    others = np.delete(beyond, column, axis=1)
+    others = np.delete(hits, column, axis=1)
     false_alarms = fisher_tail(n_hit, n_steps, int(others.sum()), others.size) * n_ranks
     if false_alarms > INTERMITTENT_FALSE_ALARM_RATE:
         return None
-    cost = float(np.median(cost_ns[hits[:, column], column]))
+    cost = float(np.median(excess_ns[hits[:, column], column]))
     return Episode(column, Recurrence.INTERMITTENT, 0, n_steps, n_hit, cost)
 
 
@@ -138,7 +139,7 @@ def _window(series: np.ndarray, hits: np.ndarray) -> tuple[int, int]:
     edges then move to the ends of the run of hits there."""
     first, last = 0, len(series)
     for _ in range(2):
-        shift = find_shift(series[first:last])
+        shift = find_shift(series[first:last], false_alarm_rate=WINDOW_FALSE_ALARM_RATE)
         if shift is None:
             break
         if shift.after > shift.before:
@@ -167,10 +168,10 @@ def unsuspected(level: np.ndarray, column: int) -> np.ndarray:
     return others[: len(others) - n_suspect] if len(others) > 1 else others
 
 
-def _calm(beyond: np.ndarray, column: int) -> tuple[int, int]:
+def _calm(hits: np.ndarray, column: int) -> tuple[int, int]:
     """(hits, steps) of the ranks that are not under suspicion. Suspect are those of the highest
     few that are hit in most steps."""
-    others = np.sort(np.delete(beyond.sum(axis=0), column))
-    is_calm = others < SUSPECT_HIT_RATIO * len(beyond)
-    is_calm[: len(unsuspected(beyond.sum(axis=0), column))] = True
-    return int(others[is_calm].sum()), int(is_calm.sum()) * len(beyond)
+    others = np.sort(np.delete(hits.sum(axis=0), column))
+    is_calm = others < SUSPECT_HIT_RATIO * len(hits)
+    is_calm[: len(unsuspected(hits.sum(axis=0), column))] = True
+    return int(others[is_calm].sum()), int(is_calm.sum()) * len(hits)

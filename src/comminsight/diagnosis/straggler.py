@@ -17,7 +17,13 @@ from comminsight.diagnosis import codes
 from comminsight.diagnosis.basis import MIN_STEPS, complete_steps, missing_basis, step_times_ns
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.places import UniformPlace, alone_in_stage, uniform_place
-from comminsight.diagnosis.recurrence import Episode, Recurrence, episodes, unsuspected
+from comminsight.diagnosis.recurrence import (
+    Episode,
+    Recurrence,
+    episodes,
+    excess_over_typical,
+    unsuspected,
+)
 from comminsight.diagnosis.slow_link import find_slow_transfer, judge_slow_link
 from comminsight.diagnosis.straggler_evidence import (
     chain_of,
@@ -40,9 +46,10 @@ RULE = "straggler"
 
 MIN_COST_RATIO = 0.03  # of the step time
 NOISE_QUANTILE = 0.65
-NOISE_FACTOR = 2.0  # times what the worst other rank costs in a bad but usual step
+NOISE_FACTOR = 1.0  # times what the worst other rank costs in a bad but usual step
 INTERMITTENT_COST_RATIO = 0.08
 ROTATING_RATIO = 0.6  # of the steps must be long for delays that wander to be mentioned
+BLIND_RATIO = 0.06  # of the step: a health that could hide more is stated with low confidence
 FELT_RATIO = 0.25  # of the cost, by which the step must have become longer
 CLOCK_FACTOR = 2.0
 SECONDARY_RATIO = 0.33  # of the first culprit's cost; less is not named beside it
@@ -59,9 +66,10 @@ def judge_straggler(
         return _silent(Cause.NO_VERDICT, coverage, missing=missing)
     used = complete_steps(measures)
     step_ns = float(np.median(step_times_ns(used)))
-    noise_ns = _noise_ns(used.step_cost_ns)
+    excess_ns = excess_over_typical(used.step_cost_ns)
+    noise_ns = _noise_ns(excess_ns)
     needed_ns = np.maximum(MIN_COST_RATIO * step_ns, NOISE_FACTOR * noise_ns)
-    found = episodes(used.step_cost_ns, needed_ns, INTERMITTENT_COST_RATIO * step_ns)
+    found = episodes(excess_ns, needed_ns, INTERMITTENT_COST_RATIO * step_ns)
     own = [
         episode
         for episode in found
@@ -95,7 +103,7 @@ def _straggler_verdict(
     columns = [episode.column for episode in named]
     confidence = _confidence(main, float(needed_ns[main.column]))
     verdict = _verdict(used, coverage, main, columns, None)
-    noise_ns = float(_noise_ns(used.step_cost_ns)[main.column])
+    noise_ns = float(_noise_ns(excess_over_typical(used.step_cost_ns))[main.column])
     return replace(
         verdict,
         confidence=confidence,
@@ -139,20 +147,30 @@ def _verdict(
     )
 
 
-def _noise_ns(cost_ns: np.ndarray) -> np.ndarray:
-    """Per rank: what the worst of the others costs in a bad but usual step of its own, without the
-    few highest, so that two stragglers do not hide each other."""
-    level_ns = np.quantile(cost_ns, NOISE_QUANTILE, axis=0)
+def _noise_ns(excess_ns: np.ndarray) -> np.ndarray:
+    """Per rank: the excess of the worst of the others in a bad but usual step of its own, without
+    the few highest, so that two stragglers do not hide each other."""
+    level_ns = np.quantile(excess_ns, NOISE_QUANTILE, axis=0)
     return np.array(
         [unsuspected(level_ns, column).max(initial=0.0) for column in range(len(level_ns))]
     )
 
 
 def _own_share(used: StragglerMeasures, episode: Episode) -> float:
+    """Own work's share of the rank's delay; where neither side is clear, of its delay beyond that
+    of the step's typical rank, since a busy machine slows the transfers of all."""
     window = slice(episode.first, episode.last)
-    own = float(used.own_delay_ns[window, episode.column].sum())
-    transfer = float(used.transfer_delay_ns[window, episode.column].sum())
-    return own / (own + transfer) if own + transfer else 0.0
+    own_ns, transfer_ns = used.own_delay_ns[window], used.transfer_delay_ns[window]
+    share = _share(own_ns[:, episode.column], transfer_ns[:, episode.column])
+    if not 1 - OWN_SHARE < share < OWN_SHARE:
+        return share
+    own_ns, transfer_ns = excess_over_typical(own_ns), excess_over_typical(transfer_ns)
+    return _share(own_ns[:, episode.column], transfer_ns[:, episode.column])
+
+
+def _share(own_ns: np.ndarray, transfer_ns: np.ndarray) -> float:
+    own, both = float(own_ns.sum()), float(own_ns.sum() + transfer_ns.sum())
+    return own / both if both else 0.0
 
 
 def _is_felt(used: StragglerMeasures, episode: Episode) -> bool:
@@ -218,7 +236,7 @@ def _nobody(
 ) -> Verdict:
     """Healthy, unless large delays wander from rank to rank."""
     cost_ns = used.step_cost_ns
-    large = cost_ns > np.maximum(needed_ns, INTERMITTENT_COST_RATIO * step_ns)
+    large = cost_ns > INTERMITTENT_COST_RATIO * step_ns
     n_steps = len(used.steps)
     n_hit = int(large.any(axis=1).sum())
     wandering = np.flatnonzero(large.sum(axis=0) >= 2)
@@ -233,7 +251,10 @@ def _nobody(
     )  # fmt: skip
     alone = alone_in_stage(used)
     missing = [message(codes.MISSING_REPLICAS, ranks=alone)] if alone else []
-    return _silent(Cause.HEALTHY, coverage, said=said, missing=missing)
+    verdict = _silent(Cause.HEALTHY, coverage, said=said, missing=missing)
+    # what the noise would hide is not known to be absent
+    is_blind = float(np.median(needed_ns)) > BLIND_RATIO * step_ns
+    return replace(verdict, confidence=Confidence.LOW) if is_blind else verdict
 
 
 def _silent(
