@@ -13,7 +13,7 @@ from pathlib import Path
 from comminsight.analysis.alignment import AlignedStep, align_steps
 from comminsight.analysis.measures import Clock, straggler_measures
 from comminsight.capture.session import SessionData
-from comminsight.model.hang import HangEvent, Liveness
+from comminsight.model.hang import HangEvent
 from comminsight.model.manifest import LaunchManifest
 from comminsight.model.measures import StragglerMeasures
 from comminsight.model.report import RunFacts, RunReport, StepRow
@@ -23,6 +23,7 @@ from comminsight.model.trace import RunTrace
 from comminsight.model.verdict import Coverage, Message
 from comminsight.model.views import StepOps
 from comminsight.pipeline.coverage import run_coverage
+from comminsight.pipeline.ends import as_of, exit_statuses, first_failure
 from comminsight.pipeline.facts import run_facts
 from comminsight.pipeline.hang_store import read_hangs
 from comminsight.pipeline.judge import judge_run
@@ -134,7 +135,7 @@ class Run:
             ranks_seen=len(self.sessions),
             hosts=[i.host for i in identities],
             killed_ranks=killed(self.sessions),
-            alive=sum(s.liveness is Liveness.ALIVE for s in self.sessions),
+            liveness=[s.liveness for s in self.sessions],
         )
 
     @property
@@ -144,14 +145,19 @@ class Run:
         return max(limits, default=DEFAULT_OVERDUE_NS)
 
     def final_view(self) -> HangEvent:
-        """Who is where now, or was where at the last sign of life."""
+        """Who is where now, or was where at the first failure or at the last sign of life."""
         is_running = self.facts.end == "running"
-        now_ns = time.monotonic_ns() if is_running else last_sign_ns(self.sessions)
+        sessions = self.sessions
+        now_ns = time.monotonic_ns() if is_running else last_sign_ns(sessions)
+        failure = first_failure(sessions, self.manifests)
+        if failure is not None:
+            sessions, now_ns = as_of(sessions, failure), failure.ended_mono_ns
         return observe(
-            self.sessions,
+            sessions,
             now_mono_ns=now_ns,
             now_real_ns=time.time_ns() if is_running else 0,
             overdue_limit_ns=self.overdue_limit_ns,
+            exit_statuses=exit_statuses(self.manifests),
         )
 
     def measures(self, clock: Clock = "aligned") -> StragglerMeasures:

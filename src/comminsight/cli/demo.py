@@ -26,7 +26,8 @@ from comminsight.diagnosis.hang import judge_hang
 from comminsight.errors import ExitCode
 from comminsight.lab.truth import read_truth
 from comminsight.launch.environment import RecordingOptions
-from comminsight.launch.job import RunRequest, run_job, say
+from comminsight.launch.job import RunRequest, run_job
+from comminsight.launch.reaction import say
 from comminsight.model.report import RunReport
 from comminsight.model.units import NS_PER_MS
 from comminsight.model.verdict import Cause, Verdict

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from comminsight.errors import UsageError
-from comminsight.launch.environment import RecordingOptions
+from comminsight.launch.environment import recording_options
 from comminsight.launch.job import RunRequest, command_words, default_run_id, run_job
 
 
@@ -21,7 +23,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--out", type=Path, help="run directory (default: comminsight-runs/RUN_ID)")
     made.add_argument("--run-id", help="name of the run (default: scheduler's id, else the time)")
     made.add_argument(
-        "--overdue", type=float, default=60.0, metavar="SECONDS",
+        "--overdue", type=float, metavar="SECONDS",
         help="an op in flight for longer is overdue: evidence is collected (default 60)",
     )  # fmt: skip
     made.add_argument(
@@ -43,15 +45,16 @@ def main(argv: Sequence[str]) -> int:
     command = command_words(options.command)
     if not command:
         raise UsageError("no command given", next_step="comminsight run -- torchrun ... train.py")
-    if options.overdue <= 0:
-        raise UsageError("--overdue must be above 0 seconds")
+    if options.overdue is not None and not 0 < options.overdue < math.inf:
+        raise UsageError("--overdue must be a number of seconds above 0")
     run_id = options.run_id or default_run_id()
     request = RunRequest(
         command=command,
         out=options.out or Path("comminsight-runs") / run_id,
         run_id=run_id,
-        recording=RecordingOptions(
-            overdue_limit_s=options.overdue,
+        recording=recording_options(
+            os.environ,
+            overdue_s=options.overdue,
             group_map=options.group_map,
             stack_signal=options.stack_signal,
         ),

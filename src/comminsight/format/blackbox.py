@@ -7,7 +7,7 @@ alone decide; that is for boxes nobody writes any more.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ class BoxData:
     should stand in the ring and do not read; records up to ``overwritten_seq`` have left it.
     ``in_flight`` are slots (SLOT_DTYPE) whose op has no end, oldest start first; their records
     have ``seq`` 0 and the state OPEN or OVERDUE. ``losses`` is ``(n_rows, LOSS_REASONS)``,
-    row = comm_index.
+    row = comm_index. ``environment`` are the process's variables of the recorder's allowlist.
     """
 
     identity: SessionIdentity
@@ -62,6 +62,7 @@ class BoxData:
     heartbeat_mono_ns: int
     clock_pair: tuple[int, int]
     tally: Tally
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,7 @@ def parse_box(first: bytes, second: bytes | None = None, *, path: str = "") -> B
         heartbeat_mono_ns=int(head["heartbeat_mono_ns"]),
         clock_pair=(int(head["pair_mono_ns"]), int(head["pair_real_ns"])),
         tally=tally,
+        environment=stated.environment,
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,37 +16,51 @@ from comminsight.capture.discovery import SessionPaths, discover
 from comminsight.errors import InputError
 from comminsight.format.layout import BOX_HEADER_BYTES, BOX_HEADER_DTYPE
 from comminsight.model.hang import Liveness
-from comminsight.pipeline.load import live_box_dir
+from comminsight.pipeline.load import box_dirs
 
 
 @dataclass(slots=True)
 class RunBoxes:
-    """Boxes whose identity names ``run_id``; a file is asked for it once."""
+    """Boxes of the processes that record run ``run_id`` into ``spool``; a file is asked once.
+
+    Both must agree: steps of one allocation, run at the same time, share the scheduler's id.
+    ``processes`` are (session_id, pid, start_ticks) by box.
+    """
 
     run_id: str
-    folder: Path = field(default_factory=live_box_dir)
-    _is_ours: dict[str, bool] = field(default_factory=dict)
+    spool: Path
+    folders: tuple[Path, ...] = ()
+    processes: dict[Path, tuple[str, int, int]] = field(default_factory=dict)
+    _foreign: set[Path] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.folders = self.folders or box_dirs(self.spool)
 
     def paths(self) -> list[Path]:
         """Boxes of the run that are there now."""
-        try:
-            found = sorted(self.folder.glob("*.box"))
-        except OSError:
-            return []
-        return [path for path in found if self._belongs(path)]
+        return [path for path in box_files(self.folders) if self._belongs(path)]
 
-    def sessions(self, spool: Path) -> list[SessionPaths]:
+    def sessions(self) -> list[SessionPaths]:
         """The sessions that own these boxes, with their segments where they have any."""
         ours = set(self.paths())
-        return [entry for entry in discover(spool, self.folder).sessions if entry.box in ours]
+        return [
+            entry for entry in discover(self.spool, *self.folders).sessions if entry.box in ours
+        ]
 
     def _belongs(self, path: Path) -> bool:
-        if path.name not in self._is_ours:
-            try:
-                self._is_ours[path.name] = read_box(path).data.identity.run_id == self.run_id
-            except InputError:
-                return False  # perhaps still being made: ask again
-        return self._is_ours[path.name]
+        if path in self.processes or path in self._foreign:
+            return path in self.processes
+        try:
+            box = read_box(path)
+        except InputError:
+            return False  # perhaps still being made: ask again
+        who = box.data.identity
+        spool = box.data.environment.get("COMMINSIGHT_SPOOL", str(self.spool))
+        if who.run_id != self.run_id or Path(spool) != self.spool:
+            self._foreign.add(path)
+            return False
+        self.processes[path] = (who.session_id, box.pid, who.pid_start_ticks)
+        return True
 
     def n_overdue(self) -> int:
         """Ops in flight beyond the limit, over all boxes, from their header pages alone."""
@@ -56,22 +72,45 @@ class RunBoxes:
         for path in self.paths():
             try:
                 liveness = read_box(path).liveness
-                shutil.copyfile(path, target / path.name)
+                copy_whole(path, target / path.name)
                 if liveness is not Liveness.ALIVE:
                     path.unlink()
             except (InputError, OSError) as error:
                 notes.append(f"black box not archived: {error}")
+        for folder in self.folders[1:]:
+            with contextlib.suppress(OSError):  # not there, or a living process keeps a box in it
+                folder.rmdir()
         return notes
+
+
+def box_files(folders: Iterable[Path]) -> list[Path]:
+    """Files named like a box; a folder that is missing or closed to us holds none."""
+    found: list[Path] = []
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            found += sorted(folder.glob("*.box"))
+    return found
+
+
+def copy_whole(source: Path, target: Path) -> None:
+    """Copy the file, or leave nothing: half a box would hide the whole one."""
+    try:
+        shutil.copyfile(source, target)
+    except OSError:
+        target.unlink(missing_ok=True)
+        raise
 
 
 def overdue_slots(path: Path) -> int:
     """The header's count of overdue slots; 0 when it cannot be read."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return 0
     try:
         page = os.pread(descriptor, BOX_HEADER_BYTES, 0)
+    except OSError:
+        return 0
     finally:
         os.close(descriptor)
     if len(page) < BOX_HEADER_BYTES:

@@ -7,44 +7,84 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
 from comminsight.errors import InputError
 
-FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
+FROM_TERMINAL = frozenset({signal.SIGINT, signal.SIGQUIT})
+FORWARDED = (
+    signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, *sorted(FROM_TERMINAL),
+)  # fmt: skip
 SHELL_SIGNAL_BASE = 128
 
 
-@contextlib.contextmanager
-def forwarding_signals(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Signals sent to us go on to the child; Ctrl-C reaches it from the terminal by itself."""
+@dataclass(slots=True)
+class Relay:
+    """Hands signals on to the child; those that come before it is there wait for it."""
 
-    def forward(number: int, _frame: FrameType | None) -> None:
+    child: subprocess.Popen[bytes] | None = None
+    _early: list[int] = field(default_factory=list)
+
+    def attach(self, child: subprocess.Popen[bytes]) -> None:
+        """From now on signals go to ``child``."""
+        self.child = child
+        for number in self._early:
+            self.forward(number, None)
+
+    def forward(self, number: int, _frame: FrameType | None) -> None:
+        """A key of our terminal reaches the child by itself: twice would be once too often."""
+        if number in FROM_TERMINAL and is_in_foreground():
+            return
+        if self.child is None:
+            self._early.append(number)
+            return
         with contextlib.suppress(ProcessLookupError):
-            child.send_signal(number)
+            self.child.send_signal(number)
 
-    previous = {number: signal.signal(number, forward) for number in FORWARDED}
-    previous[signal.SIGINT] = signal.signal(
-        signal.SIGINT, signal.SIG_IGN if os.isatty(0) else forward
-    )
+
+@contextlib.contextmanager
+def relayed_signals() -> Iterator[Relay]:
+    """Signals sent to us go to the child while the block runs; ignored ones stay ignored.
+
+    Handlers are functions, which exec resets to the default: the child starts with the
+    dispositions that it would have had without us.
+    """
+    relay = Relay()
+    caught = [n for n in FORWARDED if signal.getsignal(n) != signal.SIG_IGN]
+    previous = {number: signal.signal(number, relay.forward) for number in caught}
     try:
-        yield
+        yield relay
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
 
 
+def is_in_foreground() -> bool:
+    """True when we belong to the foreground of a terminal: its keys signal all that do."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
+
 def start(
     command: Sequence[str], environment: dict[str, str], log: Path | None = None
 ) -> subprocess.Popen[bytes]:
-    """The started command, with our stdin, stdout and stderr; ``log`` takes its output instead.
+    """The started command, with our stdin, stdout, stderr and whatever else we were given open.
 
-    Raises InputError when it cannot be started.
+    ``log`` takes its output instead. Raises InputError when it cannot be started.
     """
     try:
         if log is None:
-            return subprocess.Popen(list(command), env=environment)
+            return subprocess.Popen(list(command), env=environment, close_fds=False)
         with log.open("wb") as file:
             return subprocess.Popen(list(command), env=environment, stdout=file, stderr=file)
     except OSError as error:

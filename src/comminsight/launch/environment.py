@@ -7,13 +7,14 @@ recorder through its plugin variable; neither needs the other.
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import comminsight
-from comminsight.errors import InputError
+from comminsight.errors import InputError, UsageError
 
 LIBRARY_NAME = "libnccl-profiler-comminsight.so"
 
@@ -26,6 +27,36 @@ class RecordingOptions:
     safe_window_ms: int = 2000
     group_map: str = ""
     stack_signal: str = ""
+
+
+def recording_options(
+    given: Mapping[str, str], *, overdue_s: float | None, group_map: str, stack_signal: str
+) -> RecordingOptions:
+    """What was asked for on the command line, else in the environment, else the defaults.
+
+    Raises UsageError naming a variable that is no positive number.
+    """
+    default = RecordingOptions()
+    window_ms = positive(given, "COMMINSIGHT_SAFE_WINDOW_MS", default.safe_window_ms)
+    limit_s = positive(given, "COMMINSIGHT_OVERDUE_S", default.overdue_limit_s)
+    return RecordingOptions(
+        overdue_limit_s=limit_s if overdue_s is None else overdue_s,
+        safe_window_ms=round(window_ms),
+        group_map=group_map or given.get("COMMINSIGHT_GROUP_MAP", ""),
+        stack_signal=stack_signal or given.get("COMMINSIGHT_STACK_SIGNAL", ""),
+    )
+
+
+def positive(given: Mapping[str, str], name: str, default: float) -> float:
+    """The number in a variable, ``default`` where it is not set."""
+    text = given.get(name, "")
+    try:
+        value = float(text) if text else default
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise UsageError(f"{name}={text} is not a number above 0")
+    return value
 
 
 def native_library() -> Path:
@@ -74,8 +105,8 @@ def recording_environment(
     environment["COMMINSIGHT_LIBRARY"] = str(library)
     environment["COMMINSIGHT_RUN_ID"] = run_id
     environment["COMMINSIGHT_SPOOL"] = str(spool)
-    environment.setdefault("COMMINSIGHT_OVERDUE_S", f"{options.overdue_limit_s:g}")
-    environment.setdefault("COMMINSIGHT_SAFE_WINDOW_MS", str(options.safe_window_ms))
+    environment["COMMINSIGHT_OVERDUE_S"] = f"{options.overdue_limit_s:g}"
+    environment["COMMINSIGHT_SAFE_WINDOW_MS"] = str(options.safe_window_ms)
     environment.setdefault("NCCL_PROFILER_PLUGIN", str(library))
     if options.group_map:
         environment["COMMINSIGHT_GROUP_MAP"] = options.group_map

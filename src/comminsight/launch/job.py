@@ -10,10 +10,8 @@ import contextlib
 import os
 import platform
 import shutil
-import subprocess
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,19 +21,17 @@ from comminsight import __version__
 from comminsight.capture.process import boot_id, start_ticks
 from comminsight.errors import InputError
 from comminsight.launch import child as child_process
+from comminsight.launch.boxes import RunBoxes
 from comminsight.launch.environment import RecordingOptions, recording_environment
 from comminsight.launch.filesystem import is_network
+from comminsight.launch.reaction import HangReaction, say
 from comminsight.launch.watch import Watch
 from comminsight.model.manifest import LaunchManifest
-from comminsight.model.report import REPORT_SCHEMA_VERSION, RunFacts, RunReport
 from comminsight.model.units import NS_PER_MS, ns_from_seconds
-from comminsight.model.verdict import Verdict
 from comminsight.pipeline.layout import RunPaths
 from comminsight.pipeline.manifest import manifest_path, write_manifest
-from comminsight.report.catalogue import catalogue
-from comminsight.report.verdict_text import headline
 
-WATCH_INTERVAL_S = 0.5
+WATCH_INTERVAL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +48,24 @@ class RunRequest:
 
 
 def default_run_id() -> str:
-    """The scheduler's job id, else a name from time and pid: unique on this node."""
-    given = os.environ.get("COMMINSIGHT_RUN_ID") or os.environ.get("SLURM_JOB_ID")
-    return given or time.strftime("%Y%m%d-%H%M%S", time.localtime()) + f"-{os.getpid()}"
+    """The id given from outside, else a name from time and pid: unique on this node.
+
+    A run inside of a run is its own: it does not take the id that the outer one set.
+    """
+    given = "" if os.environ.get("COMMINSIGHT_INJECT") else os.environ.get("COMMINSIGHT_RUN_ID")
+    return (
+        given
+        or os.environ.get("SLURM_JOB_ID")
+        or time.strftime("%Y%m%d-%H%M%S", time.localtime()) + f"-{os.getpid()}"
+    )
 
 
 def run_job(request: RunRequest) -> int:
-    """The child's exit code (128 + signal when one ended it); the run is in ``request.out``."""
+    """The child's exit code (128 + signal when one ended it); the run is in ``request.out``.
+
+    Raises InputError when the job could not be started; nothing that fails later changes its
+    exit code.
+    """
     paths = prepare(request.out)
     spool, notes = choose_spool(paths, request.run_id)
     environment = recording_environment(
@@ -66,48 +73,80 @@ def run_job(request: RunRequest) -> int:
     )
     manifest = opening_manifest(request, spool, notes)
     manifest_file = manifest_path(paths, manifest.host, os.getpid())
-    write_manifest(manifest_file, manifest)
+    with starting(request.out):
+        write_manifest(manifest_file, manifest)
     say(f"recording run {request.run_id} in {request.out}")
-    job = child_process.start(request.command, environment, request.log)
-    reaction = HangReaction(job, is_stopping=request.is_stopped_on_hang, lang=request.lang)
-    watch = Watch(paths, request.run_id, spool, request.recording.overdue_limit_s, reaction.react)
-    with child_process.forwarding_signals(job):
-        code, signal_number = child_process.wait(job, tick=watch.tick, interval_s=WATCH_INTERVAL_S)
-    watch.finish()
-    collect_spool(spool, paths)
-    closing = msgspec.structs.replace(
-        manifest,
-        ended_real_ns=time.time_ns(),
-        exit_code=code,
-        exit_signal=signal_number,
-        notes=(*notes, *watch.notes, *reaction.notes),
-    )
-    write_manifest(manifest_file, closing)
+    with child_process.relayed_signals() as relay:
+        try:
+            job = child_process.start(request.command, environment, request.log)
+        except InputError:
+            manifest_file.unlink(missing_ok=True)
+            raise
+        relay.attach(job)
+        reaction = HangReaction(job, is_stopping=request.is_stopped_on_hang, lang=request.lang)
+        boxes = RunBoxes(request.run_id, spool)
+        options = request.recording
+        watch = Watch(
+            paths, boxes, options.overdue_limit_s, reaction.react, stack_signal=options.stack_signal
+        )
+
+        def tick() -> None:
+            watch.tick()
+            reaction.tick()
+
+        code, signal_number = child_process.wait(job, tick=tick, interval_s=WATCH_INTERVAL_S)
+        closing = msgspec.structs.replace(
+            manifest, ended_real_ns=time.time_ns(), exit_code=code, exit_signal=signal_number
+        )
+        close_run(paths, spool, manifest_file, closing, watch, reaction)
     say(f"run ended with {code}; next: comminsight report {request.out}")
     return code
 
 
-@dataclass(frozen=True, slots=True)
-class HangReaction:
-    """What happens once a hang was judged: one line for people, and the end of the job if asked."""
-
-    job: subprocess.Popen[bytes]
-    is_stopping: bool
-    lang: str
-    notes: list[str] = field(default_factory=list)
-
-    def react(self, verdict: Verdict) -> None:
-        """Tell, and stop the job when that was asked for and somebody is to blame."""
-        seen = verdict.coverage
-        facts = RunFacts(
-            run_id="", path="", world_size=seen.ranks_expected, ranks_seen=seen.ranks_seen
+def close_run(
+    paths: RunPaths,
+    spool: Path,
+    manifest_file: Path,
+    manifest: LaunchManifest,
+    watch: Watch,
+    reaction: HangReaction,
+) -> None:
+    """Archive, collect, and write the last manifest, as far as the disk allows."""
+    with surviving(watch):
+        reaction.finish(watch.boxes.processes.values())
+    with surviving(watch):
+        watch.finish()
+    with surviving(watch):
+        collect_spool(spool, paths)
+    notes = (*manifest.notes, *watch.notes, *reaction.notes)
+    with surviving(watch):
+        write_manifest(
+            manifest_file, msgspec.structs.replace(manifest, notes=notes, ends=watch.ends)
         )
-        report = RunReport(schema_version=REPORT_SCHEMA_VERSION, facts=facts, coverage=seen)
-        say(headline(verdict, report, catalogue(self.lang)))
-        if self.is_stopping and verdict.culprits:
-            say("stopping the job (--stop-on-hang)")
-            self.notes.append("the job was stopped after a hang was judged (--stop-on-hang)")
-            self.job.terminate()
+
+
+@contextlib.contextmanager
+def surviving(watch: Watch) -> Iterator[None]:
+    """What fails in here is a note: the job has ended, and its exit code is not ours to change."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - bulkhead: noted in the manifest and on stderr
+        text = f"the run was not closed whole: {type(error).__name__}: {error}"
+        watch.note(text)
+        say(text)
+
+
+@contextlib.contextmanager
+def starting(out: Path) -> Iterator[None]:
+    """Turns what the disk refuses before the job starts into an InputError."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"cannot write the run directory: {error.strerror}",
+            path=str(out),
+            next_step="choose another one with --out",
+        ) from error
 
 
 def prepare(out: Path) -> RunPaths:
@@ -116,14 +155,8 @@ def prepare(out: Path) -> RunPaths:
     Raises InputError when they cannot be.
     """
     paths = RunPaths(out)
-    try:
+    with starting(out):
         paths.create()
-    except OSError as error:
-        raise InputError(
-            f"cannot make the run directory: {error.strerror}",
-            path=str(out),
-            next_step="choose another one with --out",
-        ) from error
     return paths
 
 
@@ -131,8 +164,10 @@ def choose_spool(paths: RunPaths, run_id: str) -> tuple[Path, tuple[str, ...]]:
     """(where segments are written while the job runs, notes): the run itself if it is local."""
     if not is_network(paths.root):
         return paths.segments.resolve(), ()
-    spool = Path("/tmp") / f"comminsight-{os.getuid()}" / "spool" / run_id  # noqa: S108 - 0700 below
-    spool.mkdir(parents=True, exist_ok=True, mode=0o700)
+    spool = Path("/tmp") / f"comminsight-{os.getuid()}" / "spool"  # noqa: S108 - 0700 below
+    spool /= f"{run_id}-{os.getpid()}"
+    with starting(spool):
+        spool.mkdir(parents=True, exist_ok=True, mode=0o700)
     return spool, (f"spooled on {spool}: the run directory is on a network file system",)
 
 
@@ -143,6 +178,8 @@ def collect_spool(spool: Path, paths: RunPaths) -> None:
     for session in sorted(spool.iterdir()):
         shutil.copytree(session, paths.segments / session.name, dirs_exist_ok=True)
         shutil.rmtree(session, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        spool.rmdir()
 
 
 def opening_manifest(request: RunRequest, spool: Path, notes: tuple[str, ...]) -> LaunchManifest:
@@ -162,13 +199,6 @@ def opening_manifest(request: RunRequest, spool: Path, notes: tuple[str, ...]) -
         versions={"comminsight": __version__, "python": platform.python_version()},
         notes=notes,
     )
-
-
-def say(line: str) -> None:
-    """One line on stderr; the job's own output stays untouched."""
-    with contextlib.suppress(OSError):
-        sys.stderr.write(f"[comminsight] {line}\n")
-        sys.stderr.flush()
 
 
 def command_words(words: Sequence[str]) -> tuple[str, ...]:

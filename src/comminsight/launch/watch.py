@@ -6,7 +6,6 @@ a note of the run's manifest; the job does not notice.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,9 +16,11 @@ import msgspec
 from comminsight.capture.session import SessionData
 from comminsight.capture.stacks import stack_settings, take_stack
 from comminsight.diagnosis.hang import judge_hang
-from comminsight.errors import CommInsightError
+from comminsight.errors import InputError
 from comminsight.launch.boxes import RunBoxes
+from comminsight.launch.ends import EndWatch
 from comminsight.model.hang import HangEvent, Stack
+from comminsight.model.manifest import ProcessEnd
 from comminsight.model.units import ns_from_seconds
 from comminsight.model.verdict import Verdict
 from comminsight.pipeline.hang_store import write_hang
@@ -29,63 +30,75 @@ from comminsight.pipeline.observe import observe
 from comminsight.pipeline.trace import joined_communicators
 
 MAX_EVENTS = 10
+MAX_NOTES = 10
 MAX_STACKS = 16
 STACKS_DEADLINE_S = 30.0
 SETTLE_S = 1.0  # others become overdue within a moment: one event holds them all
+REPEAT_S = 10.0  # how often a standing hang is looked at again: each look reads every box
 
 
 @dataclass(slots=True)
 class Watch:
-    """One run's watch; ``tick`` is called about twice a second while the job runs."""
+    """One run's watch; ``tick`` is called a few times a second while the job runs."""
 
     paths: RunPaths
-    run_id: str
-    spool: Path
+    boxes: RunBoxes
     overdue_limit_s: float
     on_hang: Callable[[Verdict], None]
+    stack_signal: str = ""
     notes: list[str] = field(default_factory=list)
-    _boxes: RunBoxes = field(init=False)
+    ends: tuple[ProcessEnd, ...] = ()
+    _end_watch: EndWatch = field(default_factory=EndWatch)
     _seen: frozenset[tuple[int, int, int]] = frozenset()
     _n_events: int = 0
-    _overdue_since_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        self._boxes = RunBoxes(self.run_id)
+    _n_overdue: int = 0
+    _due_s: float = 0.0  # when to gather; 0 while nothing is overdue
 
     def tick(self) -> None:
         """Look once; gathers evidence when ops have become overdue since the last event."""
-        if self._n_events >= MAX_EVENTS or not self._boxes.n_overdue():
-            self._overdue_since_s = 0.0
-            return
-        now_s = time.monotonic()
-        self._overdue_since_s = self._overdue_since_s or now_s
-        if now_s - self._overdue_since_s >= SETTLE_S:
+        try:
+            self._look(time.monotonic())
+        except Exception as error:  # noqa: BLE001 - bulkhead: the job goes on; a note counts it
+            self.note(f"the watch failed: {type(error).__name__}: {error}")
+
+    def _look(self, now_s: float) -> None:
+        n_overdue = self.boxes.n_overdue()
+        self._end_watch.follow(self.boxes.processes.values())
+        if n_overdue != self._n_overdue:
+            self._due_s = now_s + SETTLE_S if n_overdue else 0.0
+        self._n_overdue = n_overdue
+        if self._due_s and now_s >= self._due_s and self._n_events < MAX_EVENTS:
+            self._due_s = now_s + REPEAT_S
             self.gather()
 
     def gather(self) -> None:
         """Write one HangEvent and judge it, if it is news."""
-        try:
-            sessions = self.sessions()
-            event = self.event(sessions)
-            if not (news := overdue_ops(event)) - self._seen:
-                return
-            self._seen |= news
-            self._n_events += 1
-            communicators = joined_communicators(sessions)[0]
-            suspects = judge_hang(event, communicators).culprits
-            stacks = take_stacks(sessions, suspects, self.spool)
-            event = msgspec.structs.replace(event, stacks=stacks)
-            write_hang(self.paths, event)
-            verdict = judge_hang(event, communicators)
-        except (CommInsightError, OSError) as error:
-            self.notes.append(f"hang evidence is incomplete: {error}")
+        sessions = self.sessions()
+        event = self.event(sessions)
+        news = overdue_ops(event)
+        if not news - self._seen:
             return
-        self.on_hang(verdict)
+        self._seen |= news
+        self._n_events += 1
+        communicators = joined_communicators(sessions)[0]
+        suspects = judge_hang(event, communicators).culprits
+        stacks = take_stacks(sessions, suspects, self.boxes.spool, self.stack_signal)
+        event = msgspec.structs.replace(event, stacks=stacks)
+        try:
+            write_hang(self.paths, event)
+        except OSError as error:
+            self.note(f"hang evidence is not stored: {error}")
+        self.on_hang(judge_hang(event, communicators))
 
     def sessions(self) -> tuple[SessionData, ...]:
         """The run's sessions by rank, from their boxes and the tail of their segments."""
-        found = self._boxes.sessions(self.spool)
-        return sort_out([with_resolved_rank(tail_session(entry)) for entry in found], ()).sessions
+        found = []
+        for entry in self.boxes.sessions():
+            try:
+                found.append(with_resolved_rank(tail_session(entry)))
+            except InputError as error:
+                self.note(f"hang evidence is incomplete: {error}")
+        return sort_out(found, ()).sessions
 
     def event(self, sessions: Sequence[SessionData]) -> HangEvent:
         """The hang view now."""
@@ -98,7 +111,13 @@ class Watch:
 
     def finish(self) -> None:
         """Archive the boxes after the job has ended."""
-        self.notes += self._boxes.archive(self.paths.boxes)
+        self.ends = self._end_watch.close()
+        self.notes += self.boxes.archive(self.paths.boxes)
+
+    def note(self, text: str) -> None:
+        """Keep a note once, and not without end."""
+        if text not in self.notes and len(self.notes) < MAX_NOTES:
+            self.notes.append(text)
 
 
 def overdue_ops(event: HangEvent) -> frozenset[tuple[int, int, int]]:
@@ -109,10 +128,14 @@ def overdue_ops(event: HangEvent) -> frozenset[tuple[int, int, int]]:
 
 
 def take_stacks(
-    sessions: Sequence[SessionData], suspects: Sequence[int], stack_dir: Path
+    sessions: Sequence[SessionData], suspects: Sequence[int], stack_dir: Path, stack_signal: str
 ) -> tuple[Stack, ...]:
-    """Stacks of the suspects first, then of others while the time lasts; by rank."""
-    settings = stack_settings({"COMMINSIGHT_STACK_DIR": str(stack_dir), **os.environ})
+    """Stacks of the suspects first, then of others while the time lasts; by rank.
+
+    ``stack_dir`` and ``stack_signal`` are those that the job was started with.
+    """
+    told = {"COMMINSIGHT_STACK_DIR": str(stack_dir), "COMMINSIGHT_STACK_SIGNAL": stack_signal}
+    settings = stack_settings(told)
     begin_s = time.monotonic()
     ordered = sorted(
         sessions, key=lambda s: (s.identity.global_rank not in suspects, s.identity.global_rank)

@@ -7,6 +7,18 @@ import msgspec
 MANIFEST_SCHEMA = "1.0"
 
 
+class ProcessEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """When and how a recorded process ended, as its node saw it.
+
+    ``exit_code`` and ``exit_signal`` as waitpid tells them; both -1 where its parent was faster.
+    """
+
+    session_id: str
+    ended_mono_ns: int
+    exit_code: int = -1
+    exit_signal: int = -1
+
+
 class LaunchManifest(msgspec.Struct, frozen=True, kw_only=True):
     """One launcher's account of the run; ``exit_code`` is None while it runs or if it was killed.
 
@@ -30,3 +42,4 @@ class LaunchManifest(msgspec.Struct, frozen=True, kw_only=True):
     safe_window_ns: int = 0
     versions: dict[str, str] = {}
     notes: tuple[str, ...] = ()
+    ends: tuple[ProcessEnd, ...] = ()

@@ -5,21 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from comminsight.capture.process import boot_id, is_running
+from comminsight.model.hang import Liveness
 from comminsight.model.manifest import LaunchManifest
 from comminsight.model.report import RunFacts
 
 
-def run_end(manifests: Sequence[LaunchManifest], killed_ranks: Sequence[int], *, alive: int) -> str:
-    """running, exited, killed or unknown.
+def run_end(manifests: Sequence[LaunchManifest], liveness: Sequence[Liveness]) -> str:
+    """running, exited, killed or unknown; ``liveness`` of every process that left a record.
 
-    A launcher that left no end and is not there any more was killed itself; a process that died
-    without closing its box was killed, whatever the launcher saw.
+    A process that died without closing its recorder was killed, whatever its launcher saw. Where
+    a launcher left no end, the processes tell; a launcher that is gone before any of them recorded
+    was killed itself.
     """
-    if alive or any(is_launcher_running(manifest) for manifest in manifests):
+    states = set(liveness)
+    if Liveness.ALIVE in states or any(is_launcher_running(m) for m in manifests):
         return "running"
-    if killed_ranks or any(m.exit_signal or m.exit_code is None for m in manifests):
+    if Liveness.DEAD in states or any(m.exit_signal for m in manifests):
         return "killed"
-    return "exited" if manifests else "unknown"
+    if manifests and all(m.exit_code is not None for m in manifests):
+        return "exited"
+    if states:
+        return "exited" if states == {Liveness.CLOSED} else "unknown"
+    return "killed" if any(is_launcher_gone(m) for m in manifests) else "unknown"
 
 
 def is_launcher_running(manifest: LaunchManifest) -> bool:
@@ -31,6 +38,15 @@ def is_launcher_running(manifest: LaunchManifest) -> bool:
     )
 
 
+def is_launcher_gone(manifest: LaunchManifest) -> bool:
+    """True when it is known to have ended without a word; false when it cannot be told."""
+    return (
+        manifest.exit_code is None
+        and manifest.boot_id == boot_id()
+        and not is_running(manifest.launcher_pid, manifest.launcher_start_ticks)
+    )
+
+
 def run_facts(
     path: str,
     manifests: Sequence[LaunchManifest],
@@ -39,7 +55,7 @@ def run_facts(
     ranks_seen: int,
     hosts: Iterable[str],
     killed_ranks: Sequence[int],
-    alive: int,
+    liveness: Sequence[Liveness],
 ) -> RunFacts:
     """The head of the report."""
     codes = [m.exit_code for m in manifests if m.exit_code is not None]
@@ -52,7 +68,7 @@ def run_facts(
         command=manifests[0].command if manifests else (),
         started_real_ns=min((m.started_real_ns for m in manifests), default=0),
         ended_real_ns=max((m.ended_real_ns for m in manifests), default=0),
-        end=run_end(manifests, killed_ranks, alive=alive),
+        end=run_end(manifests, liveness),
         exit_code=max(codes, default=None),
         killed_ranks=tuple(killed_ranks),
     )

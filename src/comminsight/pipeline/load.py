@@ -11,16 +11,23 @@ import msgspec
 import numpy as np
 
 from comminsight.capture.box import read_box
-from comminsight.capture.discovery import SessionPaths, discover, segment_files
+from comminsight.capture.discovery import (
+    SEGMENTS_FOLDER,
+    SessionPaths,
+    discover,
+    segment_files,
+)
+from comminsight.capture.process import boot_id
 from comminsight.capture.session import SessionData, join_session, read_session
 from comminsight.errors import InputError
 from comminsight.format.segment import read_segment
+from comminsight.model.hang import Liveness
 from comminsight.model.manifest import LaunchManifest
 from comminsight.model.topology import UNKNOWN_RANK
-from comminsight.pipeline.facts import is_launcher_running
 from comminsight.pipeline.layout import RunPaths
 
 DEFAULT_GROUP = b"default_pg"
+FALLBACK_FOLDER = "boxes"  # in the spool, as the recorder has it
 TAIL_SEGMENTS = 2  # with the ring, the last ops of every communicator that still moves
 
 
@@ -40,6 +47,13 @@ def live_box_dir() -> Path:
     return Path(given) if given else Path("/dev/shm") / f"comminsight-{os.getuid()}"  # noqa: S108 - 0700, owner checked
 
 
+def box_dirs(spool: Path) -> tuple[Path, Path]:
+    """Folders in which processes that record into ``spool`` keep their boxes: the usual one first,
+    then the one that recorders fall back to."""
+    fallback = os.environ.get("COMMINSIGHT_BOX_FALLBACK", "")
+    return live_box_dir(), Path(fallback) if fallback else spool / FALLBACK_FOLDER
+
+
 def load_run(
     paths: RunPaths, manifests: Sequence[LaunchManifest], *, is_segments_only: bool = False
 ) -> LoadedRun:
@@ -51,7 +65,8 @@ def load_run(
     sessions = []
     for session_paths in found:
         try:
-            sessions.append(with_resolved_rank(read_session(session_paths)))
+            session = with_resolved_rank(read_session(session_paths))
+            sessions.append(with_settled_fate(session, manifests))
         except InputError as error:
             problems.append(str(error))
     if problems and not sessions:
@@ -69,29 +84,47 @@ def find_sessions(
     """Where the run's sessions are; live boxes count only when they are of this run."""
     if is_segments_only:
         return list(discover(paths.segments).sessions), []
-    running = [m for m in manifests if is_launcher_running(m)]
-    spool = Path(running[0].spool) if running and running[0].spool else paths.segments
-    stored = discover(spool, paths.boxes)
+    stored = discover(paths.segments, paths.boxes, *box_dirs(paths.segments)[1:])
     found = {entry.session_id: entry for entry in stored.sessions}
-    run_ids = {m.run_id for m in manifests}
-    for entry in discover(None, live_box_dir()).sessions:
+    spools = elsewhere(manifests)
+    for spool in spools:
+        for entry in discover(spool).sessions:
+            known = found.get(entry.session_id)
+            if known is None or known.segment_dir is None:
+                box = known.box if known else None
+                found[entry.session_id] = replace(entry, box=box)
+    live = (folder for spool in (paths.segments, *spools) for folder in box_dirs(spool))
+    for entry in discover(None, *dict.fromkeys(live)).sessions:
         known = found.get(entry.session_id)
         if known is not None and known.box is None:
             found[entry.session_id] = replace(known, box=entry.box)
-        elif known is None and is_of_run(entry, run_ids):
+        elif known is None and is_of_run(entry, manifests):
             found[entry.session_id] = entry
     problems = [f"{path}: not a black box" for path in stored.unreadable]
     return [found[name] for name in sorted(found)], problems
 
 
-def is_of_run(entry: SessionPaths, run_ids: set[str]) -> bool:
-    """True when the box says that it belongs to one of the runs."""
+def elsewhere(manifests: Sequence[LaunchManifest]) -> list[Path]:
+    """Spools outside of a run directory that may still hold what a launcher did not collect."""
+    here = [Path(m.spool) for m in manifests if m.spool and m.boot_id == boot_id()]
+    return [spool for spool in dict.fromkeys(here) if spool.name != SEGMENTS_FOLDER]
+
+
+def is_of_run(entry: SessionPaths, manifests: Sequence[LaunchManifest]) -> bool:
+    """True when the box names a launcher of the run: its run and, where stated, its spool.
+
+    Steps of one allocation share the scheduler's id; their spools differ.
+    """
     if entry.box is None:
         return False
     try:
-        return read_box(entry.box).data.identity.run_id in run_ids - {""}
+        box = read_box(entry.box).data
     except InputError:
         return False
+    spool = box.environment.get("COMMINSIGHT_SPOOL", "")
+    return any(
+        m.run_id and m.run_id == box.identity.run_id and spool in {"", m.spool} for m in manifests
+    )
 
 
 def tail_session(entry: SessionPaths) -> SessionData:
@@ -119,6 +152,18 @@ def with_resolved_rank(session: SessionData) -> SessionData:
     rank, size = int(rows["comm_rank"][-1]), int(rows["comm_size"][-1])
     identity = msgspec.structs.replace(session.identity, global_rank=rank, world_size=size)
     return replace(session, identity=identity)
+
+
+def with_settled_fate(session: SessionData, manifests: Sequence[LaunchManifest]) -> SessionData:
+    """The session, dead if it was not closed when the launcher of its node wrote the end.
+
+    So a run tells the same on a machine that cannot ask for its processes.
+    """
+    own = [m for m in manifests if m.boot_id and m.boot_id == session.identity.boot_id]
+    has_ended = bool(own) and all(m.exit_code is not None for m in own)
+    if session.liveness is Liveness.UNKNOWN and has_ended:
+        return replace(session, liveness=Liveness.DEAD)
+    return session
 
 
 def sort_out(sessions: Sequence[SessionData], problems: Sequence[str]) -> LoadedRun:

@@ -16,7 +16,7 @@ from comminsight.pipeline.trace import joined_communicators
 TAIL_RECORDS = 1 << 16  # more than a ring: the last op of every stream that still moves
 
 
-def rank_view(session: SessionData, comm_ids: np.ndarray) -> RankView:
+def rank_view(session: SessionData, comm_ids: np.ndarray, exit_status: str = "") -> RankView:
     """One session as the hang view takes it."""
     slots = session.in_flight
     last = session.records[-1:]
@@ -27,6 +27,7 @@ def rank_view(session: SessionData, comm_ids: np.ndarray) -> RankView:
             host=session.identity.host,
             pid=session.identity.pid,
             last_event_ns=int(np.max([last[f].max(initial=0) for f in ("start_ns", "end_ns")])),
+            exit_status=exit_status,
             records_lost=session.tally["capture_lost"] + session.tally["seq_gaps"],
         ),
         records=session.records[-TAIL_RECORDS:],
@@ -44,11 +45,17 @@ def observe(
     now_real_ns: int,
     overdue_limit_ns: int,
     stacks: Mapping[int, Stack] | None = None,
+    exit_statuses: Mapping[str, str] | None = None,
 ) -> HangEvent:
-    """Who is where at ``now``: the ops in flight and the progress of every session."""
+    """Who is where at ``now``: the ops in flight and the progress of every session.
+
+    ``exit_statuses`` are by session, for processes whose end was seen.
+    """
     _, comm_ids = joined_communicators(sessions)
+    ended = exit_statuses or {}
+    names = [s.identity.session_id for s in sessions]
     return hang_event(
-        [rank_view(s, comm_ids[s.identity.session_id]) for s in sessions],
+        [rank_view(s, comm_ids[n], ended.get(n, "")) for s, n in zip(sessions, names, strict=True)],
         now_mono_ns=now_mono_ns,
         now_real_ns=now_real_ns,
         overdue_limit_ns=overdue_limit_ns,

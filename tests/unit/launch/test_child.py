@@ -11,10 +11,11 @@ from comminsight.launch import child
 
 
 def run(script, *, during=None):
-    process = child.start([sys.executable, "-c", script], dict(os.environ))
-    if during:
-        threading.Thread(target=during, args=(process,)).start()
-    with child.forwarding_signals(process):
+    with child.relayed_signals() as relay:
+        process = child.start([sys.executable, "-c", script], dict(os.environ))
+        relay.attach(process)
+        if during:
+            threading.Thread(target=during, args=(process,)).start()
         return child.wait(process, tick=lambda: None, interval_s=0.05)
 
 
