@@ -16,23 +16,27 @@ bounds of "what-if" straggler analysis (OSDI'25); formulation and inference of e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from comminsight.analysis.normal import transfer_excess_ns, work_excess_ns
-from comminsight.analysis.program import (
-    UNKNOWN_NS,
-    StepProgram,
-    infer,
+from comminsight.analysis.batches import (
+    StepBatch,
     program_classes,
     scatter,
+    stack_steps,
+    step_of_run,
 )
+from comminsight.analysis.inference import infer
+from comminsight.analysis.normal import transfer_excess_ns, work_excess_ns
+from comminsight.analysis.program import StepProgram
 from comminsight.analysis.replay import Graph, build_graph, replay, structure_key
 from comminsight.analysis.waits import union_lengths
 
-MAX_CANDIDATES = 8  # ranks whose cost is replayed per step: those with the largest delays
+MIN_CANDIDATES = 8
+REPLAY_CELLS = 1 << 21  # (op, variant) pairs replayed at once: bounds the memory, not the result
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ class Blame:
     ``own_delay_ns`` and ``transfer_delay_ns`` are sums of excess, whether or not slack hid them;
     ``passed_on_ns`` unites, over the ops a rank entered last, what of the wait it imposed was
     lateness it had inherited; ``step_cost_ns`` is the cost above, 0 for ranks beyond the
-    ``MAX_CANDIDATES`` largest delays of the step.
+    ``n_candidates`` largest delays of the step.
     """
 
     own_delay_ns: np.ndarray
@@ -55,74 +59,129 @@ def blame(steps: Sequence[StepProgram], n_ranks: int) -> Blame:
     """Delays and their cost per step and rank. The steps are completed in place."""
     shape = (len(steps), n_ranks)
     result = Blame(*(np.zeros(shape, np.int64) for _ in range(4)))
-    for runs in program_classes(steps):
-        work_ns, transfer_ns = infer(steps, runs)
-        step_of_run = np.array([s for s, _ in runs.runs])
-        scatter(steps, runs, "work_excess_ns", work_excess_ns(work_ns, step_of_run))
-        scatter(steps, runs, "transfer_excess_ns", transfer_excess_ns(transfer_ns))
+    batches = stack_steps(steps)
+    for runs in program_classes(batches):
+        work_ns, transfer_ns = infer(batches, runs)
+        beyond = work_excess_ns(work_ns, step_of_run(batches, runs))
+        scatter(batches, runs, "work_excess_ns", beyond)
+        scatter(batches, runs, "transfer_excess_ns", transfer_excess_ns(transfer_ns))
     graphs: dict[bytes, Graph] = {}
-    for s, step in enumerate(steps):
-        if len(step.rank) == 0:
-            continue
-        key = structure_key(step)
+    for batch in batches:
+        key = structure_key(batch.layout)
         if key not in graphs:
-            graphs[key] = build_graph(step)
-        np.add.at(result.own_delay_ns[s], step.rank, step.work_excess_ns)
-        np.add.at(result.transfer_delay_ns[s], step.rank, step.transfer_excess_ns)
-        _cost_step(step, graphs[key], s, result)
+            graphs[key] = build_graph(batch.layout)
+        result.own_delay_ns[batch.numbers] = _sums(batch.work_excess_ns, batch.layout.bounds)
+        result.transfer_delay_ns[batch.numbers] = _sums(
+            batch.transfer_excess_ns, batch.layout.bounds
+        )
+        _cost(batch, graphs[key], result)
     return result
 
 
-def _cost_step(step: StepProgram, graph: Graph, s: int, result: Blame) -> None:
-    """Fill ``step_cost_ns`` and ``passed_on_ns`` of one step."""
-    delay_ns = result.own_delay_ns[s] + result.transfer_delay_ns[s]
-    candidates = np.argsort(-delay_ns, kind="stable")[:MAX_CANDIDATES]
-    candidates = candidates[delay_ns[candidates] > 0]
-    start, end = _variants(step, graph, candidates)
-    finish = end.max(axis=0)
-    n = len(candidates)
-    observed, normal = finish[0], finish[1]
-    gain, loss = observed - finish[2 : 2 + n], finish[2 + n :] - normal
-    result.step_cost_ns[s, candidates] = np.maximum(gain + loss, 0) // 2
-    result.passed_on_ns[s] = _passed_on(step, start[:, 0] - start[:, 1])
+def n_candidates(n_ranks: int) -> int:
+    """How many ranks of a step have their cost replayed: those with the largest delays.
+
+    All of up to ``MIN_CANDIDATES``, later the square root of the world: what is replayed grows as
+    ranks x candidates, and one step is rarely delayed by more than a few ranks at once.
+    """
+    return min(n_ranks, max(MIN_CANDIDATES, math.isqrt(n_ranks)))
+
+
+def _sums(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """Sums over each rank's ops, ``(n_steps, n_ranks)``."""
+    total = np.zeros((values.shape[0], values.shape[1] + 1), np.int64)
+    np.cumsum(values, axis=1, out=total[:, 1:])
+    sums: np.ndarray = total[:, bounds[1:]] - total[:, bounds[:-1]]
+    return sums
+
+
+def _cost(batch: StepBatch, graph: Graph, result: Blame) -> None:
+    """Fill ``step_cost_ns`` and ``passed_on_ns`` of the batch's steps, as many at once as fit."""
+    n_steps, n_ops = batch.start_ns.shape
+    n = n_candidates(result.own_delay_ns.shape[1])
+    at_once = max(1, REPLAY_CELLS // (n_ops * (2 + 2 * n)))
+    touched = _Touched(batch.layout)
+    for begin in range(0, n_steps, at_once):
+        chosen = np.arange(begin, min(begin + at_once, n_steps))
+        numbers = batch.numbers[chosen]
+        delay_ns = result.own_delay_ns[numbers] + result.transfer_delay_ns[numbers]
+        candidates = np.argsort(-delay_ns, axis=1, kind="stable")[:, :n]
+        has_delay = np.take_along_axis(delay_ns, candidates, axis=1) > 0
+        start, end = _variants(batch, graph, chosen, np.where(has_delay, candidates, -1), touched)
+        finish = end.max(axis=0)
+        gain, loss = finish[:, :1] - finish[:, 2 : 2 + n], finish[:, 2 + n :] - finish[:, 1:2]
+        cost = np.where(has_delay, np.maximum(gain + loss, 0) // 2, 0)
+        result.step_cost_ns[numbers[:, None], candidates] = cost
+        late_ns = start[:, :, 0] - start[:, :, 1]
+        for i, step in enumerate(chosen):
+            result.passed_on_ns[numbers[i]] = _passed_on(batch, step, late_ns[:, i])
+
+
+class _Touched:
+    """Rows of a layout that one rank can delay: of its own, and of the transfers it is in."""
+
+    def __init__(self, layout: StepProgram) -> None:
+        self._layout = layout
+        self._rows: dict[int, np.ndarray] = {}
+
+    def own(self, rank: int) -> slice:
+        """The rank's rows."""
+        return slice(*self._layout.bounds[rank : rank + 2])
+
+    def transfers(self, rank: int) -> np.ndarray:
+        """Rows of all members of the rank's instances."""
+        if rank not in self._rows:
+            instance = self._layout.instance
+            takes_part = np.zeros(int(instance.max()) + 1, bool)
+            takes_part[instance[self.own(rank)]] = True
+            self._rows[rank] = np.flatnonzero(takes_part[instance])
+        return self._rows[rank]
 
 
 def _variants(
-    step: StepProgram, graph: Graph, candidates: np.ndarray
+    batch: StepBatch, graph: Graph, chosen: np.ndarray, candidates: np.ndarray, touched: _Touched
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Replays: as observed, all normal, then without and with only each candidate's excess."""
-    n_instances = int(step.instance.max()) + 1
-    takes_part = np.zeros((n_instances, step.n_ranks), bool)
-    takes_part[step.instance, step.rank] = True
-    is_own = step.rank[:, None] == candidates
-    touches = takes_part[:, candidates][step.instance]
-    every = np.ones((len(step.rank), 1), bool)
-    kept_work = np.hstack((every, ~every, ~is_own, is_own))
-    kept_transfer = np.hstack((every, ~every, ~touches, touches))
-    work = step.work_ns[:, None] - np.where(kept_work, 0, step.work_excess_ns[:, None])
-    transfer = step.transfer_ns[:, None] - np.where(
-        kept_transfer, 0, step.transfer_excess_ns[:, None]
+    """Replays ``(n_ops, n_steps, n_variants)`` of the chosen steps: as observed, all normal, then
+    without and with only each candidate's excess; ``candidates (n_steps, n)``, -1 for nobody."""
+    n = candidates.shape[1]
+    shape = (batch.start_ns.shape[1], len(chosen), 2 + 2 * n)
+    work, transfer = np.empty(shape, np.int64), np.empty(shape, np.int64)
+    columns = (
+        (work, batch.work_ns, batch.work_excess_ns, touched.own),
+        (transfer, batch.transfer_ns, batch.transfer_excess_ns, touched.transfers),
     )
-    entry = step.entry_ns[step.rank]
-    entry = np.where(entry == UNKNOWN_NS, step.start_ns.min(), entry)
-    return replay(graph, entry, work, transfer)
+    for variants, duration_ns, excess_ns, rows_of in columns:
+        observed = duration_ns[chosen].T
+        normal = observed - excess_ns[chosen].T
+        variants[:, :, 0], variants[:, :, 2 : 2 + n] = observed, observed[:, :, None]
+        variants[:, :, 1], variants[:, :, 2 + n :] = normal, normal[:, :, None]
+        for i, ranks in enumerate(candidates):
+            for c, rank in enumerate(ranks[ranks >= 0]):
+                rows = rows_of(int(rank))
+                variants[rows, i, 2 + c] = normal[rows, i]
+                variants[rows, i, 2 + n + c] = observed[rows, i]
+    entry = np.repeat(batch.entry_ns[np.ix_(chosen, batch.layout.rank[graph.first])].T, shape[2], 1)
+    flat = (shape[0], shape[1] * shape[2])
+    start, end = replay(graph, entry, work.reshape(flat), transfer.reshape(flat))
+    return start.reshape(shape), end.reshape(shape)
 
 
-def _passed_on(step: StepProgram, late_ns: np.ndarray) -> np.ndarray:
+def _passed_on(batch: StepBatch, s: int, late_ns: np.ndarray) -> np.ndarray:
     """Per rank: inherited lateness that made others wait, united over the ops it entered last."""
-    order = np.lexsort((step.start_ns, step.instance))
-    instance = step.instance[order]
+    layout, start_ns = batch.layout, batch.start_ns[s]
+    order = np.lexsort((start_ns, layout.instance))
+    instance = layout.instance[order]
     is_last = np.r_[instance[1:] != instance[:-1], True]
     has_other = np.r_[False, instance[1:] == instance[:-1]]
     last = np.flatnonzero(is_last & has_other)
     row, runner_up = order[last], order[last - 1]
-    imposed_ns = step.start_ns[row] - step.start_ns[runner_up]
-    own_ns = np.cumsum(step.work_excess_ns)
-    before = np.concatenate(([0], own_ns))[step.bounds[step.rank]]
+    imposed_ns = start_ns[row] - start_ns[runner_up]
+    own_ns = np.cumsum(batch.work_excess_ns[s])
+    before = np.concatenate(([0], own_ns))[layout.bounds[layout.rank]]
     inherited_ns = np.maximum(late_ns - (own_ns - before), 0)
     handed_ns = np.minimum(imposed_ns, inherited_ns[row])
-    passed = np.zeros(step.n_ranks, np.int64)
-    until_ns = step.start_ns[row]
-    rank, union = union_lengths(step.rank[row], until_ns - handed_ns, until_ns)
+    passed = np.zeros(layout.n_ranks, np.int64)
+    until_ns = start_ns[row]
+    rank, union = union_lengths(layout.rank[row], until_ns - handed_ns, until_ns)
     passed[rank] = union
     return passed

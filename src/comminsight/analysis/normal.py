@@ -17,10 +17,12 @@ NORMAL_QUANTILE = 0.4  # below one half: the healthy side when half the observat
 def work_excess_ns(work_ns: np.ndarray, steps: np.ndarray) -> np.ndarray:
     """Work beyond the normal, ``(n_runs, n_ops)`` int64 >= 0; ``steps[n_runs]`` numbers steps."""
     normal = np.broadcast_to(_low(work_ns, NORMAL_QUANTILE), work_ns.shape).copy()
-    for step in np.unique(steps):
-        peers = steps == step
-        if np.count_nonzero(peers) > 1:
-            normal[peers] = np.maximum(normal[peers], _low(work_ns[peers], 0.5))
+    _, step, n_peers = np.unique(steps, return_inverse=True, return_counts=True)
+    for n in np.unique(n_peers[n_peers > 1]):  # steps with equally many peers at once
+        alike = np.flatnonzero(n_peers[step] == n)
+        runs = alike[np.argsort(step[alike], kind="stable")].reshape(-1, n)
+        median = _low(work_ns[runs], 0.5, axis=1)[:, None]
+        normal[runs] = np.maximum(normal[runs], median)
     excess: np.ndarray = np.maximum(work_ns - normal, 0)
     return excess
 
@@ -31,8 +33,8 @@ def transfer_excess_ns(transfer_ns: np.ndarray) -> np.ndarray:
     return excess
 
 
-def _low(values: np.ndarray, quantile: float) -> np.ndarray:
-    """Order statistic at or below the quantile, per column."""
-    nth = int((len(values) - 1) * quantile)
-    low: np.ndarray = np.partition(values, nth, axis=0)[nth]
+def _low(values: np.ndarray, quantile: float, axis: int = 0) -> np.ndarray:
+    """Order statistic at or below the quantile along the axis."""
+    nth = int((values.shape[axis] - 1) * quantile)
+    low: np.ndarray = np.partition(values, nth, axis=axis).take(nth, axis=axis)
     return low

@@ -20,7 +20,6 @@ for P2P the place in a communicator smaller than the world, so that pipeline sta
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -33,6 +32,9 @@ from comminsight.model.topology import Communicator
 
 MAX_LAG = 8  # how many ops back a program may wait for; older ends are behind newer ones
 UNKNOWN_NS = np.iinfo(np.int64).min
+INFERRED = (
+    "gate", "wait_lags", "work_ns", "transfer_ns", "work_excess_ns", "transfer_excess_ns",
+)  # fmt: skip
 _DEPENDS_ON_ROOT = (Op.BROADCAST, Op.SCATTER)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
@@ -43,17 +45,17 @@ class StepProgram:
 
     ``bounds[rank] : bounds[rank + 1]`` are a rank's rows; ``program[rank]`` is a hash of its
     signatures. ``entry_ns[rank]``: when the program was free before its first op, UNKNOWN_NS if
-    nothing was seen before. ``gate``: 0 = own start only, 1 = own and root, 2 = all members.
-    ``wait_lags`` bit l-1: waits for the end of the op l places back. ``work_ns`` and
-    ``transfer_ns`` as in the module's equations; the excess columns are what of them is beyond
-    the normal of the same place (see ``normal``).
+    nothing was seen before. The rest is zero until the step was inferred beside the others.
+    ``gate``: 0 = own start only, 1 = own and root, 2 = all members. ``wait_lags`` bit l-1: waits
+    for the end of the op l places back. ``work_ns`` and ``transfer_ns`` as in the module's
+    equations; the excess columns are what of them is beyond the normal of the same place (see
+    ``normal``). Steps of equal layout share their arrays (see ``batches``).
     """
 
     rank: np.ndarray
     instance: np.ndarray
     start_ns: np.ndarray
     end_ns: np.ndarray
-    signature: np.ndarray
     can_run_alone: np.ndarray
     root_start_ns: np.ndarray
     last_start_ns: np.ndarray
@@ -73,19 +75,10 @@ class StepProgram:
         return len(self.program)
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramClass:
-    """All (step, rank) that ran the same program; matrices are ``(n_runs, n_ops)``."""
-
-    runs: tuple[tuple[int, int], ...]
-    start_ns: np.ndarray
-    end_ns: np.ndarray
-
-
 def step_program(
     found: Instances, entry_ns: np.ndarray, communicators: Sequence[Communicator], world_size: int
 ) -> StepProgram:
-    """The step's rows in program order, with signatures; durations are filled by ``infer``."""
+    """The step's rows in program order, with signatures; what is inferred is still zero."""
     ops = found.ops
     order = np.lexsort((ops.row, found.start_ns, ops.rank))
     rank, instance, start_ns = ops.rank[order], found.instance[order], found.start_ns[order]
@@ -99,110 +92,22 @@ def step_program(
     is_root = np.isin(op, [int(o) for o in ROOTED_OPS]) & (peer == comm_rank)
     root_ns[instance[is_root]] = start_ns[is_root]
     follows_root = np.isin(op, [int(o) for o in _DEPENDS_ON_ROOT]) & ~is_root
-    zeros = np.zeros(len(rank), np.int64)
+    root_start_ns = np.broadcast_to(np.int64(UNKNOWN_NS), len(rank))  # takes no memory
+    if follows_root.any():
+        root_start_ns = np.where(follows_root, root_ns[instance], UNKNOWN_NS)
     return StepProgram(
         rank=rank,
         instance=instance,
         start_ns=start_ns,
         end_ns=_completion_ns(found, last_ns)[order],
-        signature=signature,
         can_run_alone=~np.isin(op, [int(o) for o in (*SYNCHRONISING_OPS, Op.RECV)]),
-        root_start_ns=np.where(follows_root, root_ns[instance], UNKNOWN_NS),
+        root_start_ns=root_start_ns,
         last_start_ns=last_ns[instance],
         bounds=bounds,
         program=_program_hash(signature, rank, bounds),
         entry_ns=entry_ns,
-        gate=zeros.copy(),
-        wait_lags=zeros.copy(),
-        work_ns=zeros.copy(),
-        transfer_ns=zeros.copy(),
-        work_excess_ns=zeros.copy(),
-        transfer_excess_ns=zeros.copy(),
+        **dict.fromkeys(INFERRED, np.broadcast_to(np.int64(0), len(rank))),
     )
-
-
-def program_classes(steps: Sequence[StepProgram]) -> list[ProgramClass]:
-    """(step, rank) grouped by equal program, in order of first appearance."""
-    runs: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-    for s, step in enumerate(steps):
-        n_ops = np.diff(step.bounds)
-        for rank in np.flatnonzero(n_ops):
-            runs[int(step.program[rank]), int(n_ops[rank])].append((s, int(rank)))
-    classes = []
-    for members in runs.values():
-        rows = [(steps[s], slice(*steps[s].bounds[rank : rank + 2])) for s, rank in members]
-        classes.append(
-            ProgramClass(
-                runs=tuple(members),
-                start_ns=np.stack([step.start_ns[where] for step, where in rows]),
-                end_ns=np.stack([step.end_ns[where] for step, where in rows]),
-            )
-        )
-    return classes
-
-
-def gather(steps: Sequence[StepProgram], runs: ProgramClass, column: str) -> np.ndarray:
-    """A column of all runs of the class, ``(n_runs, n_ops)``."""
-    parts = []
-    for s, rank in runs.runs:
-        begin, end = steps[s].bounds[rank : rank + 2]
-        parts.append(getattr(steps[s], column)[begin:end])
-    return np.stack(parts)
-
-
-def scatter(
-    steps: Sequence[StepProgram], runs: ProgramClass, column: str, values: np.ndarray
-) -> None:
-    """Write ``(n_runs, n_ops)`` values back into a column."""
-    for (s, rank), row in zip(runs.runs, values, strict=True):
-        begin, end = steps[s].bounds[rank : rank + 2]
-        getattr(steps[s], column)[begin:end] = row
-
-
-def infer(steps: Sequence[StepProgram], runs: ProgramClass) -> tuple[np.ndarray, np.ndarray]:
-    """(work, transfer) of the class, ``(n_runs, n_ops)`` ns; also writes them and their edges.
-
-    Both may be negative only where clocks of different nodes disagree.
-    """
-    start_ns, end_ns = runs.start_ns, runs.end_ns
-    base_ns = np.empty_like(start_ns)
-    base_ns[:, 0] = [_entry(steps[s], rank) for s, rank in runs.runs]
-    base_ns[:, 1:] = start_ns[:, :-1]
-    lags = np.zeros(start_ns.shape[1], np.int64)
-    for lag in range(1, min(MAX_LAG, start_ns.shape[1] - 1) + 1):
-        waited = (end_ns[:, :-lag] <= start_ns[:, lag:]).all(axis=0)
-        lags[lag:] |= waited.astype(np.int64) << (lag - 1)
-        later = np.where(waited, end_ns[:, :-lag], base_ns[:, lag:])
-        base_ns[:, lag:] = np.maximum(base_ns[:, lag:], later)
-    # an end that the previous op waited for is implied by the previous start
-    lags[1:] &= ~(lags[:-1] << 1)
-    gate, gate_ns = _gates(steps, runs)
-    work_ns, transfer_ns = start_ns - base_ns, end_ns - gate_ns
-    shape = start_ns.shape
-    scatter(steps, runs, "wait_lags", np.broadcast_to(lags, shape))
-    scatter(steps, runs, "gate", np.broadcast_to(gate, shape))
-    scatter(steps, runs, "work_ns", work_ns)
-    scatter(steps, runs, "transfer_ns", transfer_ns)
-    return work_ns, transfer_ns
-
-
-def _entry(step: StepProgram, rank: int) -> int:
-    """When the rank was free before its first op; the step's earliest start where unknown."""
-    entry_ns = int(step.entry_ns[rank])
-    return int(step.start_ns.min()) if entry_ns == UNKNOWN_NS else entry_ns
-
-
-def _gates(steps: Sequence[StepProgram], runs: ProgramClass) -> tuple[np.ndarray, np.ndarray]:
-    """Gate kind per place and the gate's instant per run."""
-    last_ns = gather(steps, runs, "last_start_ns")
-    root_ns = gather(steps, runs, "root_start_ns")
-    alone = gather(steps, runs, "can_run_alone").any(axis=0)
-    waits_for_all = (last_ns <= runs.end_ns).all(axis=0) | ~alone
-    follows_root = (root_ns != UNKNOWN_NS).all(axis=0)
-    gate = np.where(waits_for_all, 2, np.where(follows_root, 1, 0))
-    own = runs.start_ns
-    gate_ns = np.where(gate == 2, last_ns, np.where(gate == 1, np.maximum(own, root_ns), own))
-    return gate, gate_ns
 
 
 def _completion_ns(found: Instances, last_ns: np.ndarray) -> np.ndarray:

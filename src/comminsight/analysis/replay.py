@@ -2,11 +2,13 @@
 
 The step's graph has a node per op start and per gate. With unchanged durations the replay gives
 the observed starts exactly; with some of them shortened it gives the step as it would have been,
-waits and slack included. All variants of a step are replayed at once, level by level.
+waits and slack included. All variants of all steps of one structure are replayed at once, level
+by level.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,38 +19,72 @@ _NEVER_NS = -(1 << 61)
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
-    """Structure of a step. Rows are op starts ``0..n-1``; gate ``g`` opens with the last of its
-    members ``gate_rows[gate_bounds[g] : gate_bounds[g + 1]]``; ``row_gate`` is -1 for none.
-    ``waits[row]`` are the rows whose ends the row waits for, padded with -1. ``levels`` hold
-    (rows, gates) that depend only on earlier levels."""
+class Level:
+    """Nodes that depend on earlier levels only. Rows and gates are numbers; a row that does not
+    exist is ``n_rows``, a gate that does not exist the number of gates.
 
-    previous: np.ndarray
-    waits: np.ndarray
-    row_gate: np.ndarray
+    ``gates`` open with the latest of ``gate_rows``, segment by segment from ``gate_offsets``.
+    ``rows`` follow ``previous`` and the ends of ``waits[i]``, whose gates are ``wait_gates[i]``.
+    """
+
+    gates: np.ndarray
     gate_rows: np.ndarray
-    gate_bounds: np.ndarray
-    levels: tuple[tuple[np.ndarray, np.ndarray], ...]
+    gate_offsets: np.ndarray
+    rows: np.ndarray
+    previous: np.ndarray
+    waits: tuple[np.ndarray, ...]
+    wait_gates: tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Structure of a step: the rows ``0..n_rows-1`` are op starts, a gate opens with the last of
+    its members. ``row_gate`` is ``n_gates`` for rows without. ``first`` are the rows that follow
+    no other, ``levels`` the rest."""
+
+    n_rows: int
+    n_gates: int
+    row_gate: np.ndarray
+    first: np.ndarray
+    levels: tuple[Level, ...]
 
 
 def structure_key(step: StepProgram) -> bytes:
     """Equal for steps of equal structure, whose graph may be shared."""
-    parts = (step.bounds, step.instance, step.gate, step.wait_lags)
-    return b"".join(part.astype(np.int32).tobytes() for part in parts)
+    is_root = step.root_start_ns == UNKNOWN_NS
+    columns = (step.bounds, step.instance, step.gate, step.wait_lags, is_root)
+    return b"".join([column.astype(np.int32).tobytes() for column in columns])
 
 
 def build_graph(step: StepProgram) -> Graph:
     """Graph of a step whose edges were inferred; nodes on a cycle are left out of the levels."""
     n = len(step.rank)
     row = np.arange(n)
-    previous = np.where(row > step.bounds[step.rank], row - 1, -1)
+    previous = np.where(row > step.bounds[step.rank], row - 1, n)
     lagged = row[:, None] - np.arange(1, MAX_LAG + 1)
     is_wait = (step.wait_lags[:, None] >> np.arange(MAX_LAG)) & 1
-    waits = np.where(is_wait == 1, lagged, -1)
-    waits = -np.sort(-waits, axis=1)[:, : max(1, int(is_wait.sum(axis=1).max(initial=0)))]
+    waits = np.sort(np.where(is_wait == 1, lagged, n), axis=1)
+    waits = waits[:, : int(is_wait.sum(axis=1).max(initial=0))]
     row_gate, gate_rows, gate_bounds = _gates(step)
-    levels = _levels(previous, waits, row_gate, gate_rows, gate_bounds)
-    return Graph(previous, waits, row_gate, gate_rows, gate_bounds, levels)
+    n_gates = len(gate_bounds) - 1
+    waited_gate = np.append(row_gate, n_gates)
+    levels = []
+    for rows, gates in _frontiers(previous, waits, row_gate, gate_rows, gate_bounds):
+        members, offsets = _members(gate_bounds, gates)
+        columns = [column for column in waits[rows].T if (column < n).any()]
+        levels.append(
+            Level(
+                gates=gates,
+                gate_rows=gate_rows[members],
+                gate_offsets=offsets,
+                rows=rows,
+                previous=previous[rows],
+                waits=tuple(columns),
+                wait_gates=tuple(waited_gate[column] for column in columns),
+            )
+        )
+    first = np.flatnonzero(previous == n)  # depend on nothing: all of the first level
+    return Graph(n, n_gates, row_gate, first, tuple(levels[1:]))
 
 
 def replay(
@@ -56,34 +92,32 @@ def replay(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(start, end), each ``(n_rows, n_variants)`` ns.
 
-    ``entry_ns (n_rows,)`` matters for rows without a predecessor; ``work_ns`` and ``transfer_ns``
-    are ``(n_rows, n_variants)``. One extra row at the end of the tables stands for "nothing".
+    ``work_ns`` and ``transfer_ns`` are ``(n_rows, n_variants)``; ``entry_ns`` is ``(n_first, 1)``
+    or ``(n_first, n_variants)``, when the program was free before each of ``graph.first``. A
+    variant may be any change of any step of this structure.
     """
     n, n_variants = work_ns.shape
-    start = np.full((n + 1, n_variants), _NEVER_NS)
-    opened = np.full((len(graph.gate_bounds), n_variants), _NEVER_NS)
-    end = np.full((n + 1, n_variants), _NEVER_NS)
-    is_first = graph.previous < 0
-    for rows, gates in graph.levels:
-        if len(gates):
-            opened[gates] = _segment_max(graph, gates, start)
-        if len(rows):
-            base = start[graph.previous[rows]]
-            for waited in graph.waits[rows].T:
-                ready = np.maximum(start[waited], opened[graph.row_gate[waited]])
-                base = np.maximum(
-                    base, np.where(waited[:, None] < 0, _NEVER_NS, ready + transfer_ns[waited])
-                )
-            base = np.where(is_first[rows, None], entry_ns[rows, None], base)
-            start[rows] = base + work_ns[rows]
-    end = np.maximum(start[:n], opened[graph.row_gate]) + transfer_ns
+    start = np.full((n + 1, n_variants), _NEVER_NS)  # the last stands for "no such row"
+    opened = np.full((graph.n_gates + 1, n_variants), _NEVER_NS)
+    start[graph.first] = entry_ns + work_ns[graph.first]
+    for level in graph.levels:
+        if len(level.gates):
+            opened[level.gates] = np.maximum.reduceat(
+                start.take(level.gate_rows, axis=0), level.gate_offsets, axis=0
+            )
+        if len(level.rows):
+            base = start.take(level.previous, axis=0)
+            for rows, gates in zip(level.waits, level.wait_gates, strict=True):
+                ready = start.take(rows, axis=0)
+                np.maximum(ready, opened.take(gates, axis=0), out=ready)
+                ready += transfer_ns.take(rows, axis=0, mode="clip")  # no such row: still never
+                np.maximum(base, ready, out=base)
+            base += work_ns.take(level.rows, axis=0)
+            start[level.rows] = base
+    end = opened.take(graph.row_gate, axis=0)
+    np.maximum(end, start[:n], out=end)
+    end += transfer_ns
     return start[:n], end
-
-
-def _segment_max(graph: Graph, gates: np.ndarray, start: np.ndarray) -> np.ndarray:
-    members, offsets = _members(graph.gate_bounds, gates)
-    latest: np.ndarray = np.maximum.reduceat(start[graph.gate_rows[members]], offsets, axis=0)
-    return latest
 
 
 def _members(bounds: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -94,7 +128,8 @@ def _members(bounds: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _gates(step: StepProgram) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Gate of each row (-1: none), and the gates' rows: an instance's members, or its root."""
+    """Gate of each row (the number of gates: none), and the gates' rows, segment by segment: the
+    members of an instance, then the root of each."""
     n_instances = int(step.instance.max(initial=-1)) + 1
     key = np.where(step.gate == 2, step.instance, step.instance + n_instances)
     is_root = step.root_start_ns == UNKNOWN_NS  # also non-rooted ops, whose root gate nobody uses
@@ -103,41 +138,39 @@ def _gates(step: StepProgram) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     gate_row = np.concatenate((row, row[is_root]))
     order = np.argsort(gate_key, kind="stable")
     gate_bounds = np.searchsorted(gate_key[order], np.arange(2 * n_instances + 1))
-    return np.where(step.gate == 0, -1, key), gate_row[order], gate_bounds
+    return np.where(step.gate == 0, 2 * n_instances, key), gate_row[order], gate_bounds
 
 
-def _levels(
+def _frontiers(
     previous: np.ndarray,
     waits: np.ndarray,
     row_gate: np.ndarray,
     gate_rows: np.ndarray,
     gate_bounds: np.ndarray,
-) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
-    """Kahn's algorithm over whole frontiers. Nodes: rows, then gates that some row uses."""
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(rows, gates that some row uses) by Kahn's algorithm over whole frontiers."""
     n, n_gates = len(previous), len(gate_bounds) - 1
     row = np.arange(n)
     used = np.isin(np.arange(n_gates), row_gate)
     in_gate = np.repeat(np.arange(n_gates), np.diff(gate_bounds))
     after = np.repeat(row, waits.shape[1])
     before = waits.ravel()
-    real = before >= 0
+    real = before < n
     before, after = before[real], after[real]
-    gated = row_gate[before] >= 0
-    keep = used[in_gate]
+    gated = row_gate[before] < n_gates
+    keep, follows = used[in_gate], previous < n
     source = np.concatenate(
-        (previous[previous >= 0], before, row_gate[before[gated]] + n, gate_rows[keep])
+        (previous[follows], before, row_gate[before[gated]] + n, gate_rows[keep])
     )
-    target = np.concatenate((row[previous >= 0], after, after[gated], in_gate[keep] + n))
+    target = np.concatenate((row[follows], after, after[gated], in_gate[keep] + n))
     order = np.argsort(source, kind="stable")
     target = target[order]
     bounds = np.searchsorted(source[order], np.arange(n + n_gates + 1))
     missing = np.bincount(target, minlength=n + n_gates)
     frontier = np.flatnonzero((missing == 0) & np.concatenate((np.ones(n, bool), used)))
-    levels = []
     while len(frontier):
-        levels.append((frontier[frontier < n], frontier[frontier >= n] - n))
+        yield frontier[frontier < n], frontier[frontier >= n] - n
         reached, _ = _members(bounds, frontier)
         touched, counts = np.unique(target[reached], return_counts=True)
         missing[touched] -= counts
         frontier = touched[missing[touched] == 0]
-    return tuple(levels)

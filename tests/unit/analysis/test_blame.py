@@ -1,7 +1,12 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
-from comminsight.analysis.blame import Blame, blame
+from comminsight.analysis import blame as blame_module
+from comminsight.analysis.batches import stack_steps
+from comminsight.analysis.blame import Blame, blame, n_candidates
 from comminsight.analysis.normal import transfer_excess_ns, work_excess_ns
 from comminsight.analysis.program import UNKNOWN_NS, StepProgram, step_program
 from comminsight.analysis.replay import build_graph, replay
@@ -133,10 +138,9 @@ def test_replay_of_what_was_seen_is_what_was_seen(seed: int) -> None:
         now[members] = np.where(rng.random(len(members)) < 0.3, start, end)  # some do not wait
     step = program(rows, 4, [0, 1, 2, 3], [0, 1], [2, 3])
     blame([step], 4)
-    entry = np.full(len(step.rank), step.start_ns.min())
-    start_ns, end_ns = replay(
-        build_graph(step), entry, step.work_ns[:, None], step.transfer_ns[:, None]
-    )
+    graph = build_graph(step)
+    entry = np.full((len(graph.first), 1), step.start_ns.min())
+    start_ns, end_ns = replay(graph, entry, step.work_ns[:, None], step.transfer_ns[:, None])
     assert start_ns[:, 0].tolist() == step.start_ns.tolist()
     assert end_ns[:, 0].tolist() == step.end_ns.tolist()
 
@@ -149,8 +153,8 @@ def test_eager_sends_both_ways_are_no_cycle() -> None:
     step = program(rows, 2, [0, 1])
     blame([step], 2)
     assert step.gate.tolist() == [0, 2, 0, 2]
-    levels = build_graph(step).levels
-    assert sum(len(starts) for starts, _ in levels) == 4
+    graph = build_graph(step)
+    assert len(graph.first) + sum(len(level.rows) for level in graph.levels) == 4
 
 
 def test_normal_work_and_transfer() -> None:
@@ -163,3 +167,83 @@ def test_normal_work_and_transfer() -> None:
 
 def test_a_step_without_ops_has_no_blame() -> None:
     assert judged([[], []], 2, [0, 1]).step_cost_ns.tolist() == [[0, 0], [0, 0]]
+
+
+def random_steps(seed: int, n_steps: int) -> tuple[list[list[Row]], list[list[int]]]:
+    """Steps of one layout over nested groups, with other times in each."""
+    groups = [[0, 1, 2, 3], [0, 1], [2, 3], [1, 2]]
+    layout = np.random.default_rng(seed).integers(0, len(groups), 10)
+    steps = []
+    for nth in range(n_steps):
+        rng = np.random.default_rng((seed, nth))
+        now, rows = np.zeros(4, int), []
+        for number, group in enumerate(layout.tolist()):
+            members = groups[group]
+            start = now[members] + rng.integers(0, 80, len(members))
+            end = start.max() + rng.integers(1, 20, len(members))
+            rows += [(r, group, AR, number + 1, int(s), int(e))
+                     for r, s, e in zip(members, start, end, strict=True)]  # fmt: skip
+            now[members] = np.where(number % 3, end, start)  # some are not waited for
+        steps.append(rows)
+    return steps, groups
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("cells", [1, 100, 1 << 21])
+def test_steps_replayed_together_give_what_each_gives_alone(
+    seed: int, cells: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, groups = random_steps(seed, 7)
+    together = judged(steps, 4, *groups)
+    monkeypatch.setattr(blame_module, "REPLAY_CELLS", cells)
+    apart = judged(steps, 4, *groups)
+    assert together.step_cost_ns.max() > 0
+    for name in Blame.__slots__:
+        assert getattr(together, name).tolist() == getattr(apart, name).tolist()
+
+
+def test_variants_of_many_steps_are_replayed_as_one_by_one() -> None:
+    steps, groups = random_steps(3, 5)
+    programs = [program(shifted(rows, i * STEP), 4, *groups) for i, rows in enumerate(steps)]
+    (batch,) = stack_steps(programs)
+    blame(programs, 4)
+    graph = build_graph(programs[0])
+    firsts = programs[0].bounds[:-1]
+    assert graph.first.tolist() == firsts.tolist()
+    entry = np.stack([p.start_ns[firsts] - p.work_ns[firsts] for p in programs], axis=1)
+    work = np.stack([p.work_ns for p in programs], axis=1)
+    transfer = np.stack([p.transfer_ns for p in programs], axis=1)
+    start, end = replay(graph, entry, work, transfer)
+    for i, step in enumerate(programs):
+        alone = replay(graph, entry[:, i : i + 1], work[:, i : i + 1], transfer[:, i : i + 1])
+        assert alone[0][:, 0].tolist() == start[:, i].tolist() == step.start_ns.tolist()
+        assert alone[1][:, 0].tolist() == end[:, i].tolist() == batch.end_ns[i].tolist()
+
+
+def test_steps_of_another_layout_are_another_batch() -> None:
+    plain = all_reduce([5, 5], 0, 1) + all_reduce([50, 50], 20, 2)
+    longer = plain + all_reduce([7, 7], 90, 3)
+    steps = [plain, longer, plain, longer, plain]
+    programs = [program(shifted(rows, i * STEP), 2, [0, 1]) for i, rows in enumerate(steps)]
+    batches = stack_steps([*programs[:2], program([], 2, [0, 1]), *programs[2:]])
+    assert [batch.numbers.tolist() for batch in batches] == [[0, 3, 5], [1, 4]]
+    assert programs[0].instance is programs[4].instance
+
+
+def test_the_number_of_candidates_grows_with_the_root_of_the_world() -> None:
+    assert [n_candidates(n) for n in (2, 8, 64, 100, 512, 4096)] == [2, 8, 8, 10, 22, 64]
+
+
+@given(
+    arrays(np.int64, (9, 3), elements=st.integers(0, 50)),
+    st.lists(st.integers(0, 4), min_size=9, max_size=9),
+)
+def test_normal_work_is_the_definition(work: np.ndarray, steps: list[int]) -> None:
+    excess = work_excess_ns(work, np.array(steps))
+    for run in range(9):
+        for place in range(3):
+            peers = sorted(int(work[r, place]) for r in range(9) if steps[r] == steps[run])
+            normal = sorted(work[:, place].tolist())[int(8 * 0.4)]
+            if len(peers) > 1:
+                normal = max(normal, peers[(len(peers) - 1) // 2])
+            assert excess[run, place] == max(work[run, place] - normal, 0)
