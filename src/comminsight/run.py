@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 
+import msgspec
+
 from comminsight.analysis.alignment import AlignedStep, align_steps
 from comminsight.analysis.measures import Clock, straggler_measures
 from comminsight.capture.session import SessionData
@@ -170,8 +172,9 @@ class Run:
         verdicts = judge_run(
             self.trace, measures, coverage, self._hang_files[0], self.final_view(), self.sessions
         )
+        facts = msgspec.structs.replace(self.facts, clock=clock)
         return run_report(
-            self.facts, self.trace.communicators, self.step_rows(), measures, coverage, verdicts,
+            facts, self.trace.communicators, self.step_rows(), measures, coverage, verdicts,
             notes=self.notes(), tally=self.tally,
         )  # fmt: skip
 

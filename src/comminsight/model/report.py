@@ -11,11 +11,14 @@ import msgspec
 from comminsight.model.topology import Communicator
 from comminsight.model.verdict import Coverage, Message, Verdict
 
-REPORT_SCHEMA_VERSION = "1.0.0"  # major: a key went or changed meaning; minor: a key came
+REPORT_SCHEMA_VERSION = "1.1.0"  # major: a key went or changed meaning; minor: a key came
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the run was and how it ended. ``end`` is one of: running, exited, killed, unknown."""
+    """What the run was and how it ended. ``end`` is one of: running, exited, killed, unknown.
+
+    ``clock`` is what waits were measured on: ``aligned`` or ``raw``, "" where nothing was.
+    """
 
     run_id: str
     path: str
@@ -28,6 +31,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     end: str = "unknown"
     exit_code: int | None = None
     killed_ranks: tuple[int, ...] = ()
+    clock: str = ""
 
 
 class StepRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -88,7 +88,10 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpRef(msgspec.Struct, frozen=True, kw_only=True):
-    """An op instance as people look it up."""
+    """An op instance as people look it up.
+
+    ``peer`` is comm-local; ``sender`` and ``receiver`` of a P2P op are global ranks, -1 unknown.
+    """
 
     comm_id: int
     comm_label: str
@@ -97,6 +100,8 @@ class OpRef(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int = 0
     dtype: str = ""
     peer: int = -1
+    sender: int = -1
+    receiver: int = -1
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):

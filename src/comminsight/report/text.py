@@ -79,6 +79,7 @@ def _fact_rows(facts: RunFacts, words: Catalogue) -> Iterator[tuple[str, str]]:
     yield "nodes", _nodes(facts.hosts, words)
     yield "started", numbers.instant(facts.started_real_ns) if facts.started_real_ns else ""
     yield "ended", _end(facts, words)
+    yield "clock", words.word("clock", facts.clock) if facts.clock else ""
 
 
 def _nodes(hosts: tuple[str, ...], words: Catalogue) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from comminsight.model.report import RunReport
 from comminsight.model.verdict import Cause, ChainLevel, ChainLink, Evidence, OpRef, Verdict
 from comminsight.report import numbers
 from comminsight.report.catalogue import Catalogue
-from comminsight.report.page import Page
+
+if TYPE_CHECKING:  # the launcher tells a verdict in one sentence and needs no page
+    from comminsight.report.page import Page
 
 HANG_CAUSES = frozenset(
     {
@@ -24,6 +27,7 @@ HANG_CAUSES = frozenset(
         Cause.ALL_PRESENT_STUCK,
     }
 )
+ABSENT_CAUSES = frozenset({Cause.RANK_NOT_ENTERED, Cause.CONTROL_FLOW_SKIP, Cause.P2P_UNMATCHED})
 SLOW_CAUSES = frozenset({Cause.COMPUTE_STRAGGLER, Cause.LOAD_IMBALANCE, Cause.SLOW_LINK})
 MAX_NODES = 3
 MAX_EVIDENCE = 8
@@ -76,7 +80,12 @@ def op_phrase(op: OpRef | None, words: Catalogue) -> str:
     if op is None:
         return words.text("op.none")
     code = "op.collective" if op.peer < 0 else "op.p2p"
-    return words.text(code, op=op.op, n=op.match_seq, comm=op.comm_label, peer=op.peer)
+    if op.sender >= 0 and op.receiver >= 0:
+        code = "op.transfer"
+    return words.text(
+        code, op=op.op, n=op.match_seq, comm=op.comm_label, peer=op.peer,
+        sender=op.sender, receiver=op.receiver,
+    )  # fmt: skip
 
 
 def nodes_of(ranks: Iterable[int], report: RunReport) -> list[str]:
@@ -118,12 +127,17 @@ def _identity_rows(
     is_hang = verdict.cause in HANG_CAUSES
     places = {row.global_rank: row.coords for row in report.ranks}
     coords = [place for rank in verdict.culprits if (place := places.get(rank))]
-    yield "absent" if is_hang else "culprits", numbers.rank_list(verdict.culprits)
+    yield (
+        "absent" if verdict.cause in ABSENT_CAUSES else "culprits",
+        numbers.rank_list(verdict.culprits),
+    )
     yield "node", ", ".join(nodes_of(verdict.culprits, report)[:MAX_NODES])
     yield "place", ", ".join(coords[:MAX_NODES])
     yield "steps", _step_range(verdict, words)
     if (op := verdict.first_bad_op) is not None:
         yield "operation", f"{op.op} #{op.match_seq}"
+        if op.sender >= 0 and op.receiver >= 0:
+            yield "transfer", words.text("op.direction", sender=op.sender, receiver=op.receiver)
         yield "communicator", op.comm_label
         yield "size", " ".join([numbers.size(op.size_bytes), op.dtype]) if op.size_bytes else ""
     yield "waiting" if is_hang else "victims", numbers.rank_list(verdict.victims)
