@@ -78,7 +78,7 @@ class _GroupHooks:
             entered = self._entered.pop(threading.get_ident(), None)
             group = self._group()
             if entered is not None and group is not None and entered[0] == int(args.op_id):
-                self._watch.follow(entered[1], group.comm_index, args.work, args.name.name)
+                self._watch.follow(entered[1], group, args.work, args.name.name)
         except Exception:
             pass
 

@@ -6,10 +6,9 @@ later holder of a name receives the patched function.
 
 from __future__ import annotations
 
+import atexit
 import sys
 from typing import Any
-
-from comminsight_inject import group_hooks
 
 TARGET = "torch.distributed.distributed_c10d"
 
@@ -46,13 +45,28 @@ def _patch_after_body(loader: Any) -> None:
 def patch(module: Any) -> None:
     """Put the hooks around the functions that make and unmake groups; never raises."""
     try:
+        # Not at the top: most processes of a job never come here, and should start fast.
+        from comminsight_inject import group_hooks
+
         group_hooks.patch(module)
     except Exception:
         pass
 
 
+def _close() -> None:
+    session = sys.modules.get("comminsight_inject.session")
+    if session is not None:
+        session.SESSION.close()
+
+
 def install() -> None:
-    """Wait for the import of ``TARGET``, or patch it now where it is loaded already."""
+    """Wait for the import of ``TARGET``, or patch it now where it is loaded already.
+
+    What is registered first at exit runs last: after every handler of the job that may still use
+    its groups.
+    """
+    atexit.unregister(_close)
+    atexit.register(_close)
     if TARGET in sys.modules:
         patch(sys.modules[TARGET])
     elif not any(isinstance(finder, _C10dFinder) for finder in sys.meta_path):

@@ -6,7 +6,6 @@ it must not use).
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import os
 import platform
@@ -46,7 +45,6 @@ class Session:
             self.recorder.identity("versions.python", platform.python_version())
             torch = sys.modules.get("torch")
             self.recorder.identity("versions.torch", str(getattr(torch, "__version__", "")))
-            atexit.register(self.close)
             os.register_at_fork(after_in_child=self.forget)
         stacks.register(os.environ)
 
@@ -65,7 +63,8 @@ class Session:
             rows.append(
                 self.recorder.register(comm_hash(name), name, desc, rank, len(ranks), members, code)
             )
-        group = Group(rows[0] if rows else 0, rank, len(ranks))
+        is_gloo = bool(backends) and backends[0] == "gloo"
+        group = Group(rows[0] if rows else 0, rank, len(ranks), is_gloo)
         self.groups[name], self.rows[name] = group, rows
         return group
 

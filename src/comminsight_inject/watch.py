@@ -28,7 +28,7 @@ MAX_WAITING = 1024
 _SWEEP = 8  # waiting ops looked at per begin
 _OUR_REFERENCES = 3  # the table's key, the loop variable, the argument of getrefcount
 _FOREIGN_THREAD_GRACE_NS = 1_000_000_000
-_CALLBACKS_AT_EXIT_S = 0.2
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.05
 
 
 class Group(NamedTuple):
@@ -37,6 +37,7 @@ class Group(NamedTuple):
     comm_index: int
     comm_rank: int
     comm_size: int
+    is_gloo: bool = True
 
 
 class Form(NamedTuple):
@@ -113,7 +114,7 @@ class Watch:
         )  # fmt: skip
 
     def follow(
-        self, handle: int, comm_index: int, work: Any, form_name: str, future: Any = None
+        self, handle: int, group: Group, work: Any, form_name: str, future: Any = None
     ) -> None:
         """The backend returned ``work`` (None: the op is over): find a way to see its end."""
         if not handle:
@@ -123,10 +124,10 @@ class Watch:
                 self._recorder.end(handle, codes.STATE_DONE, codes.TIMING_HOST_RETURN)
                 return
             self._recorder.launched(handle)
-            if future is None and form_name not in self._without_future:
+            if future is None and group.is_gloo and form_name not in self._without_future:
                 future = self._future_of(work, form_name)
             if future is None:
-                self._wait_for(handle, comm_index, work)
+                self._wait_for(handle, group.comm_index, work)
             else:
                 self._called_back.add(handle)
                 future.add_done_callback(functools.partial(self._future_done, handle))
@@ -220,10 +221,16 @@ class Watch:
         self._waiting, self._called_back = {}, set()
 
     def close(self) -> None:
-        """At exit: let callbacks that are on their way arrive, then ignore any later one."""
-        deadline = time.monotonic() + _CALLBACKS_AT_EXIT_S
-        while self._called_back and time.monotonic() < deadline:
-            time.sleep(0.001)
+        """At exit, before the interpreter goes: wait until every future has called back.
+
+        A callback that needs the interpreter while it goes would abort the process. No deadline:
+        gloo's destructor waits for the same ops, so that the exit takes as long as without us.
+        """
+        pause_s = _FIRST_PAUSE_S
+        while self._called_back:
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        time.sleep(_FIRST_PAUSE_S)  # the worker lets go of the last callback
         for work in list(self._waiting):
             self._give_up(work)
         self._is_closed = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import time
 from datetime import timedelta
@@ -95,3 +96,17 @@ def run_timeout(context: JobContext) -> None:
         if context.rank == context.world_size - 1:
             time.sleep(3 * TIMEOUT_S)
         dist.all_reduce(torch.ones(4), group=group)
+
+
+def run_abandon(context: JobContext) -> None:
+    """Rank 0 exits with ops in flight, which complete while its interpreter goes."""
+    for _ in context.steps():
+        dist.all_reduce(torch.ones(4))
+    if context.rank > 0:
+        time.sleep(2 * TIMEOUT_S)
+    flying = [dist.all_reduce(torch.ones(1000), async_op=True) for _ in range(WINDOW)]
+    if context.rank > 0:
+        for work in flying:
+            assert work is not None  # noqa: S101 - this rank is a member of its group
+            work.wait()
+    sys.exit(0)

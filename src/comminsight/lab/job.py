@@ -13,7 +13,14 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.distributed as dist
 
-from comminsight.lab.bare import run_flood, run_kill, run_loader, run_threads, run_timeout
+from comminsight.lab.bare import (
+    run_abandon,
+    run_flood,
+    run_kill,
+    run_loader,
+    run_threads,
+    run_timeout,
+)
 from comminsight.lab.context import JobContext
 from comminsight.lab.dense import run_ddp, run_ddp_accum, run_fsdp2, run_hsdp
 from comminsight.lab.faults import Faults
@@ -37,6 +44,7 @@ JOBS: dict[str, Callable[[JobContext], None]] = {
     "forms": run_forms,
     "threads": run_threads,
     "timeout": run_timeout,
+    "abandon": run_abandon,
     "loader": run_loader,
 }
 

@@ -44,6 +44,7 @@ RECORDED = [
     *COMPARED,
     spec("threads", "threads", "--ops", 100),
     spec("loader", "loader"),
+    spec("abandon", "abandon"),
     spec("flood", "flood", "--ops", FLOOD_OPS // STEPS),
     spec(
         "kill", "kill", "--ops", KILL_OPS, "--exit-rank", 1, "--exit-at", KILL_AT_STEP,

@@ -177,6 +177,11 @@ def test_an_orderly_exit_seals_the_segment(lab_runs, name):
     assert lab_runs.segments(name)[1].is_sealed
 
 
+def test_ops_in_flight_do_not_crash_an_exit(lab_runs):
+    assert lab_runs.recorded["abandon"].exit_codes == (0, 0)
+    assert set(lab_runs.ops("abandon")[0]["state"]) == {OpState.DONE}
+
+
 def test_the_op_that_a_dead_peer_broke_has_failed(lab_runs):
     ops = lab_runs.ops("sigkill")[0]
     assert OpState.FAILED in ops["state"]
