@@ -12,7 +12,8 @@ from time import perf_counter
 import numpy as np
 
 from comminsight.analysis.blame import blame
-from comminsight.analysis.matching import Instances, OpColumns, match_ops
+from comminsight.analysis.columns import OpColumns
+from comminsight.analysis.matching import Instances, match_ops
 from comminsight.analysis.program import UNKNOWN_NS, step_program
 from comminsight.analysis.waits import numpy_sweep, pairs_of, wait_columns
 from comminsight.model.ops import Op, RecordKind

@@ -32,7 +32,7 @@ from comminsight.pipeline.judge import judge_run
 from comminsight.pipeline.layout import RunPaths, run_paths
 from comminsight.pipeline.load import LoadedRun, load_run, sort_out, world_size
 from comminsight.pipeline.manifest import read_manifests
-from comminsight.pipeline.notes import run_notes
+from comminsight.pipeline.notes import run_notes, stack_notes
 from comminsight.pipeline.observe import killed, last_sign_ns, observe
 from comminsight.pipeline.rebuild import SessionSteps, rebuild_session
 from comminsight.pipeline.report import run_report, step_rows
@@ -57,6 +57,7 @@ class Run:
         self.paths = paths
         self._load = load
         self._template_folders = tuple(template_folders)
+        self._measures: dict[Clock, StragglerMeasures] = {}
 
     @cached_property
     def manifests(self) -> tuple[LaunchManifest, ...]:
@@ -164,7 +165,11 @@ class Run:
 
     def measures(self, clock: Clock = "aligned") -> StragglerMeasures:
         """Waits and blame per step and rank, on the aligned or the nodes' own wall clocks."""
-        return straggler_measures(self.trace, clock)
+        if clock not in self._measures:
+            self._measures[clock] = straggler_measures(
+                self.trace, clock, aligned_steps=self.aligned_steps
+            )
+        return self._measures[clock]
 
     def report(self, *, clock: Clock = "aligned") -> RunReport:
         """The report: facts, coverage, steps, ranks, verdicts."""
@@ -175,7 +180,7 @@ class Run:
         facts = msgspec.structs.replace(self.facts, clock=clock)
         return run_report(
             facts, self.trace.communicators, self.step_rows(), measures, coverage, verdicts,
-            notes=self.notes(), tally=self.tally,
+            notes=(*self.notes(), *stack_notes(self._hang_files[0], verdicts)), tally=self.tally,
         )  # fmt: skip
 
     def notes(self) -> tuple[Message, ...]:

@@ -53,10 +53,9 @@ def to_aligned(local_ns: LocalNs, boot_id: str, clocks: ClockOffsets) -> Aligned
     return AlignedNs(local_ns + clocks.offset_ns.get(boot_id, 0))
 
 
-def align_column(local_ns: np.ndarray, boot_id: str, clocks: ClockOffsets) -> np.ndarray:
-    """Column form of ``to_aligned``: int64 of the same shape; 0 (unknown) stays 0."""
-    offset_ns = clocks.offset_ns.get(boot_id, 0)
-    if offset_ns == 0:
+def align_rows(local_ns: np.ndarray, offset_ns: np.ndarray) -> np.ndarray:
+    """Column form of ``to_aligned`` with an offset per row; 0 (unknown) stays 0."""
+    if not offset_ns.any():
         return local_ns
     return np.where(local_ns == 0, 0, local_ns + offset_ns)
 
@@ -86,6 +85,8 @@ def estimate_clocks(ranks: Sequence[RankTrace]) -> ClockOffsets:
     if not boots:
         return ClockOffsets()
     offset_ns, error_ns = {boots[0]: 0}, {boots[0]: 0}
+    if len(boots) == 1:
+        return ClockOffsets(offset_ns, error_ns)
     ends = {boot: _node_ends([r for r in ranks if r.session.boot_id == boot]) for boot in boots}
     frontier = [boots[0]]
     while frontier:

@@ -12,55 +12,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from comminsight.analysis.clock import align_column
-from comminsight.model.ops import Op, OpFlag, RecordKind, TimingSource
+from comminsight.analysis.columns import OpColumns
+from comminsight.model.ops import Op, RecordKind
 from comminsight.model.topology import Communicator
-from comminsight.model.trace import ClockOffsets, RankTrace
+
+
+def op_table(ops: Sequence[Op]) -> np.ndarray:
+    """``[op]`` -> is it one of these, ``(256,)`` bool: cheaper than ``np.isin``."""
+    table = np.zeros(256, bool)
+    table[[int(op) for op in ops]] = True
+    return table
+
 
 ROOTED_OPS = (Op.BROADCAST, Op.REDUCE, Op.GATHER, Op.SCATTER)
 UNEVEN_OPS = (Op.ALL_TO_ALL, Op.GATHER, Op.SCATTER)  # members' sizes may differ by right
-
-_TIMES = ("enqueue_ns", "start_ns", "end_ns", "gpu_start_ns", "gpu_end_ns")
-
-
-@dataclass(frozen=True, slots=True)
-class OpColumns:
-    """Hot columns of many ranks' ops, one row per op of a rank; all arrays are ``(n_ops,)``.
-
-    ``rank`` indexes the caller's rank list. Times are on the run's clock. ``peer`` is the partner
-    or root (comm-local). ``clock_domain`` is -1 for aligned nodes, else the number of a node whose
-    clock stands alone. ``is_end_bound``: the end was seen when somebody waited, which may be long
-    after it. ``row`` is the row in the rank's ``RankTrace.ops``.
-    """
-
-    rank: np.ndarray
-    row: np.ndarray
-    comm_id: np.ndarray
-    comm_rank: np.ndarray
-    peer: np.ndarray
-    match_seq: np.ndarray
-    size_bytes: np.ndarray
-    kind: np.ndarray
-    op: np.ndarray
-    dtype: np.ndarray
-    red_op: np.ndarray
-    is_end_bound: np.ndarray
-    is_folded: np.ndarray
-    enqueue_ns: np.ndarray
-    start_ns: np.ndarray
-    end_ns: np.ndarray
-    gpu_start_ns: np.ndarray
-    gpu_end_ns: np.ndarray
-    clock_domain: np.ndarray
-
-    @property
-    def n_ops(self) -> int:
-        """Number of rows."""
-        return len(self.rank)
-
-    def take(self, rows: np.ndarray | slice) -> OpColumns:
-        """The given rows, in their order."""
-        return OpColumns(*(getattr(self, name)[rows] for name in self.__slots__))
+IS_ROOTED, IS_UNEVEN = op_table(ROOTED_OPS), op_table(UNEVEN_OPS)
+_MAX_SPREAD = 16  # table entries per row up to which a table is cheaper than a sort
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,50 +72,10 @@ class Instances:
         """Instances whose members disagree."""
         return int(np.count_nonzero(self.is_mismatched))
 
-
-def rank_columns(
-    trace: RankTrace,
-    rank: int,
-    communicators: Sequence[Communicator],
-    clocks: ClockOffsets,
-    clock_domain: int = -1,
-) -> OpColumns:
-    """Hot columns of one session, aligned; ops of unknown communicators are left out."""
-    ops = trace.ops
-    comm_id = trace.comm_ids[ops["comm_index"]].astype(np.int64)
-    row = np.flatnonzero(comm_id >= 0)
-    ops, comm_id = ops[row], comm_id[row]
-    boot_id = trace.session.boot_id
-    times = {name: align_column(_column(ops, name), boot_id, clocks) for name in _TIMES}
-    comm_rank = _comm_ranks(trace.global_rank, communicators)[comm_id]
-    is_end_bound = (_column(ops, "flags") & OpFlag.ASYNC) != 0
-    is_end_bound |= _column(ops, "timing_source") == TimingSource.HOST_WAIT
-    return OpColumns(
-        rank=np.full(len(row), rank, np.int64),
-        row=row,
-        comm_id=comm_id,
-        comm_rank=comm_rank,
-        peer=_column(ops, "peer_or_root"),
-        match_seq=_column(ops, "match_seq"),
-        size_bytes=_column(ops, "size_bytes"),
-        kind=_column(ops, "kind"),
-        op=_column(ops, "op"),
-        dtype=_column(ops, "dtype"),
-        red_op=_column(ops, "red_op"),
-        is_end_bound=is_end_bound,
-        is_folded=_column(ops, "n_folded") > 1,
-        clock_domain=np.full(len(row), clock_domain, np.int64),
-        **times,
-    )
-
-
-def join_columns(parts: Sequence[OpColumns]) -> OpColumns:
-    """Rows of all parts, one after the other."""
-    names = OpColumns.__slots__
-    if not parts:
-        dtypes = (bool if name.startswith("is_") else np.int64 for name in names)
-        return OpColumns(*(np.empty(0, dtype) for dtype in dtypes))
-    return OpColumns(*(np.concatenate([getattr(p, name) for p in parts]) for name in names))
+    @property
+    def n_incomparable(self) -> int:
+        """Instances whose members' clocks cannot be compared: no pair of them is a wait."""
+        return int(np.count_nonzero(~self.is_evidence))
 
 
 def match_ops(ops: OpColumns, n_ranks: int, communicators: Sequence[Communicator]) -> Instances:
@@ -164,7 +91,6 @@ def match_ops(ops: OpColumns, n_ranks: int, communicators: Sequence[Communicator
     is_p2p = is_p2p_row[first]
     expected = np.where(is_p2p, 2, sizes[ops.comm_id[first]])
     expected[ops.is_folded[first]] = 0  # who takes part in a fan-out is not in the record
-    members = np.unique(instance * max(n_ranks, 1) + ops.rank) // max(n_ranks, 1)
     domain = ops.clock_domain
     start_ns, end_ns = _instants(ops, instance, n)
     return Instances(
@@ -173,7 +99,7 @@ def match_ops(ops: OpColumns, n_ranks: int, communicators: Sequence[Communicator
         instance=instance,
         start_ns=start_ns,
         end_ns=end_ns,
-        n_members=np.bincount(members, minlength=n),
+        n_members=_member_counts(instance, ops.rank, n, max(n_ranks, 1)),
         expected=expected,
         is_p2p=is_p2p,
         is_mismatched=_mismatched(ops, instance, first),
@@ -181,34 +107,56 @@ def match_ops(ops: OpColumns, n_ranks: int, communicators: Sequence[Communicator
     )
 
 
-def _column(ops: np.ndarray, name: str) -> np.ndarray:
-    return np.ascontiguousarray(ops[name].astype(np.int64))
+def _dense(keys: np.ndarray) -> tuple[np.ndarray, int]:
+    """Ranks of the keys among their distinct values, and how many those are.
 
-
-def _comm_ranks(global_rank: int, communicators: Sequence[Communicator]) -> np.ndarray:
-    """``[comm_id]`` -> place of the rank in the communicator, -1 where unknown."""
-    places = (
-        c.members.index(global_rank) if global_rank in c.members else -1 for c in communicators
-    )
-    return np.fromiter(places, np.int64, len(communicators))
+    By direct addressing where the keys lie close together, else by sorting.
+    """
+    if len(keys) == 0:
+        return np.zeros(0, np.int64), 0
+    low, high = int(keys.min()), int(keys.max())
+    if high - low > _MAX_SPREAD * len(keys):
+        distinct, dense = np.unique(keys, return_inverse=True)
+        return dense, len(distinct)
+    offset = keys - low
+    is_used = np.zeros(high - low + 1, bool)
+    is_used[offset] = True
+    dense = np.cumsum(is_used) - 1
+    return dense[offset], int(dense[-1]) + 1
 
 
 def _instance_ids(ops: OpColumns, is_p2p_row: np.ndarray) -> tuple[np.ndarray, int]:
     """Dense instance id per row, in the order of (channel, match_seq), and their number."""
     sends = ops.op == Op.SEND
-    sender = np.where(sends, ops.comm_rank, ops.peer) + 1
-    receiver = np.where(sends, ops.peer, ops.comm_rank) + 1
+    sender = np.where(is_p2p_row, np.where(sends, ops.comm_rank, ops.peer) + 1, 0)
+    receiver = np.where(is_p2p_row, np.where(sends, ops.peer, ops.comm_rank) + 1, 0)
     width = int(max(sender.max(initial=0), receiver.max(initial=0))) + 1
     pair = np.where(is_p2p_row, 1 + sender * width + receiver, 0)
     folded = ops.is_folded.astype(np.int64)  # fan-outs of one group call meet each other only
-    channel = (ops.comm_id * (width * width + 1) + pair) * 2 + folded
-    _, channel = np.unique(channel, return_inverse=True)
-    keys, instance = np.unique((channel << 32) | ops.match_seq, return_inverse=True)
-    return instance, len(keys)
+    channel, n_channels = _dense((ops.comm_id * (width * width + 1) + pair) * 2 + folded)
+    lowest = np.full(n_channels, np.iinfo(np.int64).max)
+    np.minimum.at(lowest, channel, ops.match_seq)
+    nth = ops.match_seq - lowest[channel]
+    length = np.zeros(n_channels, np.int64)
+    np.maximum.at(length, channel, nth + 1)
+    return _dense((np.cumsum(length) - length)[channel] + nth)
+
+
+def _member_counts(instance: np.ndarray, rank: np.ndarray, n: int, n_ranks: int) -> np.ndarray:
+    """Distinct ranks per instance."""
+    member, n_pairs = instance * n_ranks + rank, n * n_ranks
+    if n_pairs > _MAX_SPREAD * len(member):
+        return np.bincount(np.unique(member) // n_ranks, minlength=n)
+    is_present = np.zeros(n_pairs, bool)
+    is_present[member] = True
+    counts: np.ndarray = is_present.reshape(n, n_ranks).sum(axis=1)
+    return counts
 
 
 def _any(flag: np.ndarray, instance: np.ndarray, n_instances: int) -> np.ndarray:
     """Per instance: does any of its rows carry the flag?"""
+    if not flag.any():
+        return np.zeros(n_instances, bool)
     return np.bincount(instance[flag], minlength=n_instances) > 0
 
 
@@ -217,6 +165,8 @@ def _instants(ops: OpColumns, instance: np.ndarray, n: int) -> tuple[np.ndarray,
 
     An end that was not seen, or lies before the begin, reads as the begin.
     """
+    if not ops.gpu_start_ns.any():
+        return ops.start_ns, np.maximum(ops.start_ns, ops.end_ns)
     no_gpu_start = _any(ops.gpu_start_ns == 0, instance, n)[instance]
     no_gpu_end = _any(ops.gpu_end_ns == 0, instance, n)[instance] | no_gpu_start
     start_ns = np.where(no_gpu_start, ops.start_ns, ops.gpu_start_ns)
@@ -228,8 +178,7 @@ def _mismatched(ops: OpColumns, instance: np.ndarray, first: np.ndarray) -> np.n
     """Per instance: does a member differ from the first one in its signature?"""
     reference = first[instance]
     is_collective = ops.kind == RecordKind.COLLECTIVE
-    is_even = ~np.isin(ops.op, [int(op) for op in UNEVEN_OPS])
-    is_rooted = np.isin(ops.op, [int(op) for op in ROOTED_OPS])
+    is_even, is_rooted = ~IS_UNEVEN[ops.op], IS_ROOTED[ops.op]
     differs = ops.dtype != ops.dtype[reference]
     differs |= is_even & (ops.size_bytes != ops.size_bytes[reference])
     differs |= is_rooted & is_collective & (ops.peer != ops.peer[reference])

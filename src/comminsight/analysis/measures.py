@@ -9,22 +9,18 @@ from typing import Literal
 import numpy as np
 
 from comminsight.analysis.alignment import AlignedStep, align_steps
-from comminsight.analysis.blame import blame
+from comminsight.analysis.batches import share_layout
+from comminsight.analysis.blame import Blame, blame
 from comminsight.analysis.clock import estimate_clocks, wall_clocks
-from comminsight.analysis.matching import (
-    Instances,
-    OpColumns,
-    join_columns,
-    match_ops,
-    rank_columns,
-)
+from comminsight.analysis.columns import Cut, OpColumns, OpSource, cut_columns, op_source
+from comminsight.analysis.matching import Instances, match_ops
 from comminsight.analysis.program import UNKNOWN_NS, StepProgram, step_program
 from comminsight.analysis.waits import Sweep, index_pct, numpy_sweep, wait_columns, waited_ns
 from comminsight.model.measures import StragglerMeasures
 from comminsight.model.ops import CommRole
 from comminsight.model.step import StepSummary
 from comminsight.model.topology import Communicator
-from comminsight.model.trace import ClockOffsets, RankTrace, RunTrace
+from comminsight.model.trace import ClockOffsets, RunTrace
 
 Clock = Literal["raw", "aligned"]
 
@@ -33,18 +29,17 @@ _LOOK_BACK = 16  # ops before a step among which its entry instant is sought
 
 
 @dataclass(frozen=True, slots=True)
-class RunColumns:
-    """Hot columns of every session on one clock; build once, cut into steps."""
+class RunSources:
+    """Every session's ops on one clock, to be cut into steps; build once."""
 
     trace: RunTrace
-    clocks: ClockOffsets
     clock_error_ns: int
     global_ranks: tuple[int, ...]
-    sessions: dict[str, tuple[RankTrace, OpColumns]]
+    sessions: dict[str, OpSource]
 
 
-def run_columns(trace: RunTrace, clock: Clock = "aligned") -> RunColumns:
-    """Columns of the run: ``aligned`` by collectives, ``raw`` by the nodes' wall clocks."""
+def run_sources(trace: RunTrace, clock: Clock = "aligned") -> RunSources:
+    """Sources of the run: ``aligned`` by collectives, ``raw`` by the nodes' wall clocks."""
     aligned = trace.clocks if trace.clocks.offset_ns else estimate_clocks(trace.ranks)
     clocks = wall_clocks([r.session for r in trace.ranks]) if clock == "raw" else aligned
     boots = list(dict.fromkeys(rank.session.boot_id for rank in trace.ranks))
@@ -53,82 +48,68 @@ def run_columns(trace: RunTrace, clock: Clock = "aligned") -> RunColumns:
     index = {global_rank: i for i, global_rank in enumerate(global_ranks)}
     sessions = {}
     for rank in trace.ranks:
-        columns = rank_columns(
-            rank,
-            index[rank.global_rank],
-            trace.communicators,
-            clocks,
-            alone.get(rank.session.boot_id, -1),
-        )
-        sessions[rank.session.session_id] = (rank, columns)
+        number, domain = index[rank.global_rank], alone.get(rank.session.boot_id, -1)
+        source = op_source(rank, number, trace.communicators, clocks, domain)
+        sessions[rank.session.session_id] = source
     error_ns = aligned.max_error_ns
     if clock == "raw":
         error_ns += _disagreement_ns(clocks, aligned)
-    return RunColumns(trace, clocks, error_ns, global_ranks, sessions)
+    return RunSources(trace, error_ns, global_ranks, sessions)
 
 
-def step_instances(run: RunColumns, step: AlignedStep) -> tuple[Instances, np.ndarray]:
+def step_instances(run: RunSources, step: AlignedStep) -> tuple[Instances, np.ndarray]:
     """The step's instances, and ``entry_ns (n_ranks,)``: the last end before each rank's first op
     (``program.UNKNOWN_NS`` where nothing was seen before)."""
-    parts = []
+    cuts = []
+    for rank in sorted(step.members):
+        source = run.sessions[step.members[rank].session_id]
+        cuts.append((source, *_window(source.trace.ops, step.members[rank])))
+    columns = cut_columns(cuts)
+    found = match_ops(columns, len(run.global_ranks), run.trace.communicators)
+    return found, _entries(run, cuts, columns)
+
+
+def _entries(run: RunSources, cuts: Sequence[Cut], columns: OpColumns) -> np.ndarray:
+    """The latest end among the ops before each cut that is not after the cut's first start."""
     entry_ns = np.full(len(run.global_ranks), UNKNOWN_NS)
-    for summary in step.members.values():
-        rank, columns = run.sessions[summary.session_id]
-        begin, end = (np.searchsorted(columns.row, row) for row in _window(rank.ops, summary))
-        if begin == end:
-            continue
-        parts.append(columns.take(slice(begin, end)))
-        ends = columns.end_ns[max(begin - _LOOK_BACK, 0) : begin]
-        before = ends[(ends > 0) & (ends <= columns.start_ns[begin])]
-        if len(before):
-            entry_ns[columns.rank[begin]] = before.max()
-    found = match_ops(join_columns(parts), len(run.global_ranks), run.trace.communicators)
-    return found, entry_ns
+    first_start_ns = np.full(len(run.global_ranks), UNKNOWN_NS)
+    first = np.flatnonzero(np.diff(columns.rank, prepend=-1))
+    first_start_ns[columns.rank[first]] = columns.start_ns[first]
+    before = cut_columns([(s, max(begin - _LOOK_BACK, 0), begin) for s, begin, _ in cuts])
+    ended = (before.end_ns > 0) & (before.end_ns <= first_start_ns[before.rank])
+    np.maximum.at(entry_ns, before.rank[ended], before.end_ns[ended])
+    return entry_ns
 
 
 def straggler_measures(
-    trace: RunTrace, clock: Clock = "aligned", *, sweep: Sweep = numpy_sweep
+    trace: RunTrace,
+    clock: Clock = "aligned",
+    *,
+    aligned_steps: Sequence[AlignedStep] | None = None,
+    sweep: Sweep = numpy_sweep,
 ) -> StragglerMeasures:
     """Waits, index and blame of every aligned step; see ``StragglerMeasures`` for the fields.
 
     A rank whose step is not ``coverage_complete`` enters neither the pairs nor the mean step
     duration of that step; its cells are zero and ``is_complete`` is false. Times of different
-    nodes are compared on ``clock``; uncertainty never removes a wait, it is stated.
+    nodes are compared on ``clock``; uncertainty never removes a wait, it is stated. Where a node's
+    clock could not be aligned at all, ops across it give no waits: they are counted.
     """
-    run = run_columns(trace, clock)
-    steps = align_steps(trace)
+    run = run_sources(trace, clock)
+    steps = align_steps(trace) if aligned_steps is None else aligned_steps
     table = _Table(len(steps), len(run.global_ranks))
     programs: list[StepProgram] = []
-    counts = np.zeros(3, np.int64)
+    layouts: dict[bytes, StepProgram] = {}
+    counts = np.zeros(4, np.int64)
     for s, step in enumerate(steps):
         found, entry_ns = step_instances(run, step)
-        counts += (found.n_unpaired, found.n_incomplete, found.n_mismatched)
+        counts += (found.n_unpaired, found.n_incomplete, found.n_mismatched, found.n_incomparable)
         table.fill_summaries(s, step, run.global_ranks)
         table.fill_waits(s, found, sweep)
         programs.append(step_program(found, entry_ns, trace.communicators, trace.world_size))
+        share_layout(programs[-1], layouts)
     origin = blame(programs, len(run.global_ranks))
-    hosts = {rank.global_rank: rank.session.host for rank in trace.ranks}
-    usable = table.is_complete
-    return StragglerMeasures(
-        steps=np.array([step.step for step in steps], np.int64),
-        global_ranks=np.array(run.global_ranks, np.int64),
-        hosts=tuple(hosts[rank] for rank in run.global_ranks),
-        coords=coordinates(run.global_ranks, trace.communicators),
-        is_complete=usable,
-        span_ns=table.span_ns,
-        period_ns=table.period_ns,
-        index_pct=table.index_pct,
-        caused_wait_ns=table.caused_wait_ns,
-        waited_ns=table.waited_ns,
-        own_delay_ns=origin.own_delay_ns * usable,
-        transfer_delay_ns=origin.transfer_delay_ns * usable,
-        passed_on_ns=origin.passed_on_ns * usable,
-        step_cost_ns=origin.step_cost_ns * usable,
-        clock_error_ns=run.clock_error_ns,
-        n_unpaired=int(counts[0]),
-        n_incomplete=int(counts[1]),
-        n_mismatched=int(counts[2]),
-    )
+    return table.measures(run, [step.step for step in steps], origin, counts.tolist())
 
 
 def mean_over_complete(values: np.ndarray, is_complete: np.ndarray) -> np.ndarray:
@@ -222,3 +203,30 @@ class _Table:
         self.index_pct[s] = index_pct(sums, float(self.span_ns[s, valid].mean()))
         self.caused_wait_ns[s] = sums.mean_caused_ns.astype(np.int64)
         self.waited_ns[s] = waited_ns(rank, instance, start_ns, found.n_ranks)
+
+    def measures(
+        self, run: RunSources, steps: list[int], origin: Blame, counts: list[int]
+    ) -> StragglerMeasures:
+        hosts = {rank.global_rank: rank.session.host for rank in run.trace.ranks}
+        n_unpaired, n_incomplete, n_mismatched, n_incomparable = counts
+        return StragglerMeasures(
+            steps=np.array(steps, np.int64),
+            global_ranks=np.array(run.global_ranks, np.int64),
+            hosts=tuple(hosts[rank] for rank in run.global_ranks),
+            coords=coordinates(run.global_ranks, run.trace.communicators),
+            is_complete=self.is_complete,
+            span_ns=self.span_ns,
+            period_ns=self.period_ns,
+            index_pct=self.index_pct,
+            caused_wait_ns=self.caused_wait_ns,
+            waited_ns=self.waited_ns,
+            own_delay_ns=origin.own_delay_ns * self.is_complete,
+            transfer_delay_ns=origin.transfer_delay_ns * self.is_complete,
+            passed_on_ns=origin.passed_on_ns * self.is_complete,
+            step_cost_ns=origin.step_cost_ns * self.is_complete,
+            clock_error_ns=run.clock_error_ns,
+            n_unpaired=n_unpaired,
+            n_incomplete=n_incomplete,
+            n_mismatched=n_mismatched,
+            n_incomparable=n_incomparable,
+        )

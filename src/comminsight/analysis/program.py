@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from comminsight.analysis.clock import SYNCHRONISING_OPS
-from comminsight.analysis.matching import ROOTED_OPS, UNEVEN_OPS, Instances
+from comminsight.analysis.matching import IS_ROOTED, IS_UNEVEN, Instances, op_table
 from comminsight.model.ops import Op
 from comminsight.model.topology import Communicator
 
@@ -35,7 +35,8 @@ UNKNOWN_NS = np.iinfo(np.int64).min
 INFERRED = (
     "gate", "wait_lags", "work_ns", "transfer_ns", "work_excess_ns", "transfer_excess_ns",
 )  # fmt: skip
-_DEPENDS_ON_ROOT = (Op.BROADCAST, Op.SCATTER)
+_DEPENDS_ON_ROOT = op_table((Op.BROADCAST, Op.SCATTER))
+_NEEDS_OTHERS = op_table((*SYNCHRONISING_OPS, Op.RECV))
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -80,7 +81,7 @@ def step_program(
 ) -> StepProgram:
     """The step's rows in program order, with signatures; what is inferred is still zero."""
     ops = found.ops
-    order = np.lexsort((ops.row, found.start_ns, ops.rank))
+    order = _program_order(found)
     rank, instance, start_ns = ops.rank[order], found.instance[order], found.start_ns[order]
     last_ns = np.full(found.n_instances, UNKNOWN_NS)
     np.maximum.at(last_ns, instance, start_ns)
@@ -89,9 +90,9 @@ def step_program(
     signature = _signatures(found, order, sizes, world_size)
     bounds = np.searchsorted(rank, np.arange(found.n_ranks + 1))
     root_ns = np.full(found.n_instances, UNKNOWN_NS)
-    is_root = np.isin(op, [int(o) for o in ROOTED_OPS]) & (peer == comm_rank)
+    is_root = IS_ROOTED[op] & (peer == comm_rank)
     root_ns[instance[is_root]] = start_ns[is_root]
-    follows_root = np.isin(op, [int(o) for o in _DEPENDS_ON_ROOT]) & ~is_root
+    follows_root = _DEPENDS_ON_ROOT[op] & ~is_root
     root_start_ns = np.broadcast_to(np.int64(UNKNOWN_NS), len(rank))  # takes no memory
     if follows_root.any():
         root_start_ns = np.where(follows_root, root_ns[instance], UNKNOWN_NS)
@@ -100,7 +101,7 @@ def step_program(
         instance=instance,
         start_ns=start_ns,
         end_ns=_completion_ns(found, last_ns)[order],
-        can_run_alone=~np.isin(op, [int(o) for o in (*SYNCHRONISING_OPS, Op.RECV)]),
+        can_run_alone=~_NEEDS_OTHERS[op],
         root_start_ns=root_start_ns,
         last_start_ns=last_ns[instance],
         bounds=bounds,
@@ -108,6 +109,16 @@ def step_program(
         entry_ns=entry_ns,
         **dict.fromkeys(INFERRED, np.broadcast_to(np.int64(0), len(rank))),
     )
+
+
+def _program_order(found: Instances) -> np.ndarray:
+    """Rows by (rank, start, row), which they mostly are already."""
+    rank, start_ns, row = found.ops.rank, found.start_ns, found.ops.row
+    same, later = rank[1:] == rank[:-1], start_ns[1:] > start_ns[:-1]
+    later |= (start_ns[1:] == start_ns[:-1]) & (row[1:] > row[:-1])
+    if np.all((rank[1:] > rank[:-1]) | (same & later)):
+        return np.arange(len(rank))
+    return np.lexsort((row, start_ns, rank))
 
 
 def _completion_ns(found: Instances, last_ns: np.ndarray) -> np.ndarray:
@@ -125,7 +136,7 @@ def _signatures(
     found: Instances, order: np.ndarray, comm_sizes: np.ndarray, world_size: int
 ) -> np.ndarray:
     ops = found.ops
-    size_bytes = np.where(np.isin(ops.op, [int(op) for op in UNEVEN_OPS]), 0, ops.size_bytes)
+    size_bytes = np.where(IS_UNEVEN[ops.op], 0, ops.size_bytes)
     comm_size = comm_sizes[ops.comm_id]
     is_staged = found.is_p2p[found.instance] & (comm_size < world_size)
     place = np.where(is_staged, ops.comm_rank + 1, 0)

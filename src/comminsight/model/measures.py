@@ -20,7 +20,10 @@ class StragglerMeasures:
     rank's own work (it entered late though nothing held it up). ``transfer_delay_ns``: delay that
     began in a transfer this rank took part in after all members had entered. ``passed_on_ns``:
     delay inherited from others and passed on. ``step_cost_ns``: by how much the rank's own and
-    transfer delay lengthened the step (along the critical path; 0 where slack hid it).
+    transfer delay lengthened the step (along the critical path; 0 where slack hid it, and 0 for
+    all but the ranks with the largest delays of the step: at least 8 of them, in large worlds the
+    square root of the world). ``n_incomparable`` counts op instances across nodes whose clocks
+    could not be aligned: they give no waits.
     """
 
     steps: np.ndarray
@@ -41,3 +44,4 @@ class StragglerMeasures:
     n_unpaired: int = 0
     n_incomplete: int = 0
     n_mismatched: int = 0
+    n_incomparable: int = 0

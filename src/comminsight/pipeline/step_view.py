@@ -5,13 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from comminsight.analysis.alignment import AlignedStep
-from comminsight.analysis.matching import (
-    Instances,
-    OpColumns,
-    join_columns,
-    match_ops,
-    rank_columns,
-)
+from comminsight.analysis.columns import Cut, cut_columns, op_source
+from comminsight.analysis.matching import Instances, match_ops
 from comminsight.errors import InputError
 from comminsight.model.ops import Op, OpState, RecordKind
 from comminsight.model.step import StepSummary
@@ -72,38 +67,44 @@ def find_step(
     )
 
 
-def window_rows(rank: RankTrace, window: StepSummary) -> np.ndarray:
-    """Rows of the rank's ops that start inside the window."""
-    start_ns = rank.ops["start_ns"]
-    begin = np.searchsorted(start_ns, window.start_ns, side="left")
-    end = np.searchsorted(start_ns, window.end_ns, side="right")
-    return np.arange(begin, end)
+def window_bounds(rank: RankTrace, window: StepSummary) -> tuple[int, int]:
+    """First and one past the last row of the rank's ops that start inside the window."""
+    begin, end = np.searchsorted(rank.ops["start_ns"], (window.start_ns, window.end_ns + 1))
+    return int(begin), int(end)
 
 
 def match_window(trace: RunTrace, step: AlignedStep) -> Instances:
     """Op instances of one step over all its ranks."""
-    parts: list[OpColumns] = []
+    cuts: list[Cut] = []
     for index, rank in enumerate(trace.ranks):
         window = step.members.get(rank.global_rank)
-        if window is None:
-            continue
-        columns = rank_columns(rank, index, trace.communicators, trace.clocks)
-        parts.append(columns.take(np.isin(columns.row, window_rows(rank, window))))
-    return match_ops(join_columns(parts), len(trace.ranks), trace.communicators)
+        if window is not None:
+            source = op_source(rank, index, trace.communicators, trace.clocks)
+            cuts.append((source, *window_bounds(rank, window)))
+    return match_ops(cut_columns(cuts), len(trace.ranks), trace.communicators)
 
 
 def op_rows(
     trace: RunTrace, rank: RankTrace, window: StepSummary, found: Instances, index: int
 ) -> tuple[OpRow, ...]:
     """The rows of the view, in the order of their start."""
-    last_start = np.full(found.n_instances, np.iinfo(np.int64).min)
-    np.maximum.at(last_start, found.instance, found.start_ns)
     own = np.flatnonzero(found.ops.rank == index)
-    by_row = {int(found.ops.row[i]): int(i) for i in own}
+    places = dict(zip(found.ops.row[own].tolist(), own.tolist(), strict=True))
+    last = last_places(found)
     return tuple(
-        op_row(trace, rank, window, int(row), found, by_row.get(int(row)), last_start)
-        for row in window_rows(rank, window)
+        op_row(trace, rank, window, row, found, places.get(row), last)
+        for row in range(*window_bounds(rank, window))
     )
+
+
+def last_places(found: Instances) -> np.ndarray:
+    """Per instance, the row of the member that entered it last."""
+    latest_ns = np.full(found.n_instances, np.iinfo(np.int64).min)
+    np.maximum.at(latest_ns, found.instance, found.start_ns)
+    rows = np.flatnonzero(found.start_ns == latest_ns[found.instance])[::-1]
+    last = np.zeros(found.n_instances, np.int64)
+    last[found.instance[rows]] = rows
+    return last
 
 
 def op_row(
@@ -113,7 +114,7 @@ def op_row(
     row: int,
     found: Instances,
     place: int | None,
-    last_start: np.ndarray,
+    last: np.ndarray,
 ) -> OpRow:
     """One op; waits are unknown (0) for an op that could not be matched."""
     op = rank.ops[row]
@@ -121,7 +122,7 @@ def op_row(
     comm = trace.communicators[comm_id] if comm_id >= 0 else None
     waited_ns, waited_for = 0, UNKNOWN_RANK
     if place is not None:
-        waited_ns, waited_for = wait_of(trace, found, place, last_start)
+        waited_ns, waited_for = wait_of(trace, found, place, last)
     is_p2p = op["kind"] == RecordKind.P2P
     peer = int(op["peer_or_root"])
     return OpRow(
@@ -140,14 +141,10 @@ def op_row(
     )
 
 
-def wait_of(
-    trace: RunTrace, found: Instances, place: int, last_start: np.ndarray
-) -> tuple[int, int]:
+def wait_of(trace: RunTrace, found: Instances, place: int, last: np.ndarray) -> tuple[int, int]:
     """(time until the last member entered, its global rank); (0, -1) for the last itself."""
-    instance = found.instance[place]
-    waited_ns = int(last_start[instance] - found.start_ns[place])
+    other = int(last[found.instance[place]])
+    waited_ns = int(found.start_ns[other] - found.start_ns[place])
     if waited_ns <= 0:
         return 0, UNKNOWN_RANK
-    rows = np.flatnonzero(found.instance == instance)
-    last = rows[np.argmax(found.start_ns[rows])]
-    return waited_ns, trace.ranks[int(found.ops.rank[last])].global_rank
+    return waited_ns, trace.ranks[int(found.ops.rank[other])].global_rank

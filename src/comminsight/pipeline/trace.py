@@ -8,6 +8,7 @@ import numpy as np
 
 from comminsight.analysis.clock import estimate_clocks
 from comminsight.capture.session import SessionData
+from comminsight.model.event import take_rows
 from comminsight.model.ops import OpState, RecordKind
 from comminsight.model.step import StepSummary
 from comminsight.model.topology import Communicator
@@ -16,13 +17,20 @@ from comminsight.semantics.communicators import join_communicators
 
 FINISHED_STATES = (OpState.DONE, OpState.FAILED, OpState.ABORTED, OpState.UNOBSERVABLE)
 OP_KINDS = (RecordKind.COLLECTIVE, RecordKind.P2P)
+_IS_OP = np.isin(np.arange(256), OP_KINDS)
+_IS_FINISHED = np.isin(np.arange(256), FINISHED_STATES)
 
 
 def finished_ops(records: np.ndarray) -> np.ndarray:
     """Ops that have ended, each once, sorted by (start_ns, seq); markers are left out."""
-    is_op = np.isin(records["kind"], OP_KINDS) & np.isin(records["state"], FINISHED_STATES)
-    ops = records[is_op & (records["start_ns"] > 0)]
-    return ops[np.lexsort((ops["seq"], ops["start_ns"]))]
+    is_op = _IS_OP[records["kind"]] & _IS_FINISHED[records["state"]] & (records["start_ns"] > 0)
+    rows = np.flatnonzero(is_op)
+    start_ns, seq = records["start_ns"][rows], records["seq"][rows]
+    if np.all(seq[1:] > seq[:-1]):  # as recorded: a stable sort keeps equal starts in this order
+        order = np.argsort(start_ns, kind="stable")
+    else:
+        order = np.lexsort((seq, start_ns))
+    return take_rows(records, rows[order])
 
 
 def joined_communicators(

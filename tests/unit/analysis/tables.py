@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from comminsight.analysis.matching import Instances, OpColumns, match_ops
+from comminsight.analysis.columns import OpColumns
+from comminsight.analysis.matching import Instances, match_ops
 from comminsight.model.ops import Op, RecordKind
 from comminsight.model.topology import Communicator
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from comminsight.analysis.clock import (
-    align_column,
+    align_rows,
     estimate_clocks,
     offset_between,
     to_aligned,
@@ -84,7 +84,8 @@ def test_errors_add_up_along_a_chain() -> None:
 def test_conversion(boot_id: str, aligned: int) -> None:
     clocks = ClockOffsets(offset_ns={"a": 5})
     assert to_aligned(LocalNs(100), boot_id, clocks) == aligned
-    assert align_column(np.array([100, 0]), boot_id, clocks).tolist() == [aligned, 0]
+    offset_ns = np.full(2, clocks.offset_ns.get(boot_id, 0))
+    assert align_rows(np.array([100, 0]), offset_ns).tolist() == [aligned, 0]
 
 
 def test_wall_clocks_take_the_earliest_pair_of_a_node() -> None:

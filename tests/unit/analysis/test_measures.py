@@ -8,7 +8,7 @@ from comminsight.analysis.measures import (
     coordinates,
     excluded_steps,
     mean_over_complete,
-    run_columns,
+    run_sources,
     step_instances,
     straggler_measures,
 )
@@ -92,7 +92,7 @@ def test_raw_time_states_how_far_it_is_from_the_aligned_one() -> None:
 
 def test_the_entry_of_a_step_is_the_last_end_before_it() -> None:
     trace = ddp()
-    run, steps = run_columns(trace), align_steps(trace)
+    run, steps = run_sources(trace), align_steps(trace)
     _, at_first = step_instances(run, steps[0])
     _, later = step_instances(run, steps[1])
     assert (at_first == np.iinfo(np.int64).min).all()
