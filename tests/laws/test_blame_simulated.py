@@ -1,5 +1,6 @@
 """The origin of delay on simulated jobs, beside what simpler rankings say of the same runs."""
 
+import dataclasses
 import sys
 from collections.abc import Callable
 
@@ -9,6 +10,7 @@ import pytest
 from comminsight.analysis.measures import straggler_measures
 from comminsight.analysis.waits import union_lengths
 from comminsight.model.measures import StragglerMeasures
+from comminsight.model.ops import Op, RecordKind, TimingSource
 from comminsight.model.trace import RunTrace
 from comminsight.sim import (
     Fault,
@@ -103,3 +105,32 @@ def test_delay_that_slack_hides_costs_nothing() -> None:
     measures = straggler_measures(trace)
     assert measures.own_delay_ns[ONSET:, 6].min() > 2 * MS
     assert measures.step_cost_ns[ONSET:, 6].max() < 2 * MS
+
+
+def with_sends_waited_for_at_the_end(trace: RunTrace) -> RunTrace:
+    """Every send ends when its step does, as an isend does whose wait stands there."""
+    ranks = []
+    for rank in trace.ranks:
+        ops = rank.ops.copy()
+        for step in trace.steps[rank.session.session_id]:
+            inside = (ops["start_ns"] >= step.start_ns) & (ops["start_ns"] <= step.end_ns)
+            is_send = inside & (ops["op"] == Op.SEND) & (ops["kind"] == RecordKind.P2P)
+            assert (ops["timing_source"][is_send] == TimingSource.HOST_WAIT).all()
+            ops["end_ns"][is_send] = step.end_ns
+        ranks.append(dataclasses.replace(rank, ops=ops))
+    return dataclasses.replace(trace, ranks=tuple(ranks))
+
+
+@pytest.mark.parametrize("is_buffered", [True, False])
+@pytest.mark.parametrize("late_rank", [0, 3, 5])
+def test_the_end_of_a_send_is_only_an_upper_bound(*, late_rank: int, is_buffered: bool) -> None:
+    layout = dataclasses.replace(megatron_layout(2, 2, 2), is_send_buffered=is_buffered)
+    fault = LateRank(rank=late_rank, extra_ns=30 * MS, from_step=ONSET)
+    trace = run_trace(simulate(layout, steps=16, seed=late_rank, faults=[fault]))
+    exact = straggler_measures(trace)
+    bound = straggler_measures(with_sends_waited_for_at_the_end(trace))
+    assert (bound.step_cost_ns[ONSET:].argmax(axis=1) == late_rank).all()
+    cost_ns = bound.step_cost_ns[ONSET:, late_rank]
+    assert cost_ns.min() > 20 * MS  # slack of the pipeline hides some of it
+    assert np.abs(cost_ns - exact.step_cost_ns[ONSET:, late_rank]).max() < 3 * MS
+    assert bound.transfer_delay_ns[ONSET:].max() < 3 * MS

@@ -36,7 +36,7 @@ from comminsight.analysis.replay import Graph, build_graph, replay, structure_ke
 from comminsight.analysis.waits import union_lengths
 
 MIN_CANDIDATES = 8
-REPLAY_CELLS = 1 << 21  # (op, variant) pairs replayed at once: bounds the memory, not the result
+REPLAY_CELLS = 1 << 20  # (op, variant) pairs replayed at once: bounds the memory, not the result
 
 
 @dataclass(frozen=True, slots=True)

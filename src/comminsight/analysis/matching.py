@@ -144,13 +144,10 @@ def _instance_ids(ops: OpColumns, is_p2p_row: np.ndarray) -> tuple[np.ndarray, i
 
 def _member_counts(instance: np.ndarray, rank: np.ndarray, n: int, n_ranks: int) -> np.ndarray:
     """Distinct ranks per instance."""
-    member, n_pairs = instance * n_ranks + rank, n * n_ranks
-    if n_pairs > _MAX_SPREAD * len(member):
-        return np.bincount(np.unique(member) // n_ranks, minlength=n)
-    is_present = np.zeros(n_pairs, bool)
-    is_present[member] = True
-    counts: np.ndarray = is_present.reshape(n, n_ranks).sum(axis=1)
-    return counts
+    member = instance * n_ranks + rank
+    if _dense(member)[1] == len(member):
+        return np.bincount(instance, minlength=n)
+    return np.bincount(np.unique(member) // n_ranks, minlength=n)
 
 
 def _any(flag: np.ndarray, instance: np.ndarray, n_instances: int) -> np.ndarray:

@@ -111,3 +111,15 @@ def test_coordinates_come_from_the_groups() -> None:
     assert coordinates([0, 3], trace.communicators)[1].startswith("tp1 pp1")
     plain = Communicator(comm_id=0, comm_hash=1, ordinal=0, role=CommRole.UNKNOWN, members=(0, 1))
     assert coordinates([0], [plain]) == ("",)
+
+
+def test_instances_across_clocks_that_cannot_be_compared_are_counted() -> None:
+    layout = dataclasses.replace(megatron_layout(1, 2, 1), ranks_per_node=1)
+    trace = run_trace(simulate(layout, steps=3, seed=5))
+    boots = [rank.session.boot_id for rank in trace.ranks]
+    alone = straggler_measures(dataclasses.replace(trace, clocks=ClockOffsets({boots[0]: 0})))
+    assert straggler_measures(trace).n_incomparable == 0
+    shared = [set(r.comm_ids[r.ops["comm_index"]].tolist()) for r in trace.ranks]
+    across = np.isin(trace.ranks[0].comm_ids[trace.ranks[0].ops["comm_index"]], list(shared[1]))
+    assert alone.n_incomparable == np.count_nonzero(across) > 0
+    assert alone.index_pct.max() == alone.waited_ns.max() == 0
