@@ -25,6 +25,7 @@ def dtype_name(dtype: int) -> str:
 def op_ref(instance: Instance, op: InFlightOp | None = None) -> OpRef:
     """The instance as seen by ``op``, by default the member that entered first."""
     seen = op or instance.first_op
+    key, members = instance.key, instance.communicator.members
     return OpRef(
         comm_id=seen.comm_id,
         comm_label=instance.communicator.label,
@@ -32,7 +33,9 @@ def op_ref(instance: Instance, op: InFlightOp | None = None) -> OpRef:
         match_seq=seen.match_seq,
         size_bytes=seen.size_bytes,
         dtype=dtype_name(seen.dtype),
-        peer=seen.peer if instance.key.is_p2p else -1,
+        peer=seen.peer if key.is_p2p else -1,
+        sender=members[key.source] if key.is_p2p else -1,
+        receiver=members[key.target] if key.is_p2p else -1,
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from comminsight.model.hang import HangEvent, StackSource
 from comminsight.model.manifest import LaunchManifest
-from comminsight.model.verdict import Message, MessageParam
+from comminsight.model.verdict import Message, MessageParam, Verdict
 from comminsight.pipeline.load import LoadedRun
 from comminsight.pipeline.rebuild import SessionSteps
 
@@ -30,3 +31,16 @@ def run_notes(
     notes += [Message("note.no_steps_because", {"reason": reason}) for reason in broken]
     notes += [Message("note.launcher", {"text": text}) for m in manifests for text in m.notes]
     return tuple(notes)
+
+
+def stack_notes(events: Sequence[HangEvent], verdicts: Iterable[Verdict]) -> tuple[Message, ...]:
+    """Why stacks that a verdict shows are not the best there could be, and how to get those."""
+    shown = {e.global_rank for v in verdicts for e in v.evidence if e.kind == "stack"}
+    lower: dict[tuple[str, str], list[int]] = {}
+    for stack in events[-1].stacks if events else ():
+        if stack.global_rank in shown and stack.reason and stack.source is not StackSource.NONE:
+            lower.setdefault((stack.source.value, stack.reason), []).append(stack.global_rank)
+    return tuple(
+        Message("note.stack_rung", {"ranks": ranks, "source": source, "reason": reason})
+        for (source, reason), ranks in lower.items()
+    )
