@@ -79,9 +79,13 @@ class Recorder:
         )
 
     def close(self) -> None:
-        """Write out what is recorded and seal it; gives up when the disk does not answer."""
-        if self._flush(FLUSH_TIMEOUT_MS) == 0:
-            self._close()
+        """Write out what is recorded and seal it; the waits inside both calls are bounded.
+
+        The box is closed even when the disk did not take everything: this is an orderly end, and
+        the ring still holds the newest records.
+        """
+        self._flush(FLUSH_TIMEOUT_MS)
+        self._close()
 
 
 def _text(value: str) -> bytes:
