@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from comminsight.capture.process import PROC, is_running
 from comminsight.model.manifest import ProcessEnd
 
-POLL_MS = 200
 EXIT_CODE_FIELD = 49  # of /proc/PID/stat after the command name: field 52 of proc(5)
 
 
@@ -30,7 +29,8 @@ class EndWatch:
     _waiting: dict[int, tuple[str, int]] = field(default_factory=dict)  # pidfd: (session, pid)
     _ends: list[ProcessEnd] = field(default_factory=list)
     _poll: select.poll = field(default_factory=select.poll)
-    _is_over: threading.Event = field(default_factory=threading.Event)
+    _news: int = field(default_factory=lambda: os.eventfd(0, os.EFD_CLOEXEC))
+    _is_over: bool = False
     _thread: threading.Thread | None = None
 
     def follow(self, processes: Iterable[tuple[str, int, int]]) -> None:
@@ -45,26 +45,32 @@ class EndWatch:
                 # asked after the descriptor holds the process: from here on it cannot be reused
                 if is_running(pid, ticks):
                     self._poll.register(descriptor, select.POLLIN)
+                    os.eventfd_write(self._news, 1)
         if self._waiting and self._thread is None:
+            self._poll.register(self._news, select.POLLIN)
             self._thread = threading.Thread(target=self._run, name="ends", daemon=True)
             self._thread.start()
 
     def close(self) -> tuple[ProcessEnd, ...]:
         """The ends that were seen, in their order."""
-        self._is_over.set()
+        self._is_over = True
         if self._thread is not None:
+            os.eventfd_write(self._news, 1)
             self._thread.join()
-        for descriptor in self._waiting:
+        for descriptor in (self._news, *self._waiting):
             os.close(descriptor)
         self._waiting.clear()
         return tuple(self._ends)
 
     def _run(self) -> None:
-        """Ends that came in together are still taken after the last round was asked for."""
+        """Ends that are there when the watch is closed are still taken."""
         is_last = False
         while not is_last:
-            is_last = self._is_over.is_set()
-            for descriptor, _ in self._poll.poll(0 if is_last else POLL_MS):
+            is_last = self._is_over
+            for descriptor, _ in self._poll.poll(0 if is_last else None):
+                if descriptor == self._news:  # a process to follow: poll again, with it
+                    os.eventfd_read(descriptor)
+                    continue
                 self._poll.unregister(descriptor)
                 session_id, pid = self._waiting[descriptor]
                 self._ends.append(process_end(session_id, pid))

@@ -1,0 +1,177 @@
+"""The pieces of ``comminsight run``: names, spools, options, and the end of a hung job."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from comminsight.capture.process import start_ticks
+from comminsight.errors import InputError, UsageError
+from comminsight.launch import job as launching
+from comminsight.launch import reaction as reacting
+from comminsight.launch.environment import recording_options
+from comminsight.launch.job import (
+    choose_spool,
+    collect_spool,
+    command_words,
+    default_run_id,
+    prepare,
+)
+from comminsight.launch.reaction import HangReaction
+from comminsight.model.verdict import Cause, Confidence, Coverage, Verdict
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["--", "a", "b"], ("a", "b")),
+        (["a", "--", "b"], ("a", "--", "b")),
+        (["--", "--", "b"], ("--", "b")),
+        ([], ()),
+    ],
+)
+def test_command_words(words, command):
+    assert command_words(words) == command
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"COMMINSIGHT_RUN_ID": "given", "SLURM_JOB_ID": "77"}, "given"),
+        ({"SLURM_JOB_ID": "77"}, "77"),
+        ({"COMMINSIGHT_RUN_ID": "outer", "COMMINSIGHT_INJECT": "1"}, None),
+        ({}, None),
+    ],
+)
+def test_the_name_of_a_run(variables, expected, monkeypatch):
+    for name in ("COMMINSIGHT_RUN_ID", "COMMINSIGHT_INJECT", "SLURM_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    made = default_run_id()
+    assert made == expected if expected else made.endswith(f"-{os.getpid()}")
+
+
+@pytest.mark.parametrize(
+    ("given", "flags", "expected"),
+    [
+        ({}, {}, (60.0, 2000, "", "")),
+        ({"COMMINSIGHT_OVERDUE_S": "7.5"}, {}, (7.5, 2000, "", "")),
+        ({"COMMINSIGHT_OVERDUE_S": "7.5"}, {"overdue_s": 3.0}, (3.0, 2000, "", "")),
+        ({"COMMINSIGHT_SAFE_WINDOW_MS": "500"}, {}, (60.0, 500, "", "")),
+        ({"COMMINSIGHT_GROUP_MAP": "a=dp"}, {}, (60.0, 2000, "a=dp", "")),
+        ({"COMMINSIGHT_STACK_SIGNAL": "USR1"}, {"stack_signal": "12"}, (60.0, 2000, "", "12")),
+    ],
+)
+def test_flags_come_before_the_environment(given, flags, expected):
+    made = recording_options(
+        given, **({"overdue_s": None, "group_map": "", "stack_signal": ""} | flags)
+    )
+    seen = (made.overdue_limit_s, made.safe_window_ms, made.group_map, made.stack_signal)
+    assert seen == expected
+
+
+@pytest.mark.parametrize("text", ["soon", "0", "-1", "nan", "inf"])
+def test_a_variable_that_is_no_number_is_named(text):
+    with pytest.raises(UsageError, match=f"COMMINSIGHT_OVERDUE_S={text}"):
+        recording_options(
+            {"COMMINSIGHT_OVERDUE_S": text}, overdue_s=None, group_map="", stack_signal=""
+        )
+
+
+def test_a_local_run_is_its_own_spool(tmp_path, monkeypatch):
+    monkeypatch.setattr(launching, "is_network", lambda _: False)
+    paths = prepare(tmp_path / "run")
+    assert choose_spool(paths, "r") == (paths.segments, ())
+
+
+def test_a_network_run_is_spooled_aside_and_collected(tmp_path, monkeypatch):
+    monkeypatch.setattr(launching, "is_network", lambda _: True)
+    paths = prepare(tmp_path / "run")
+    spool, notes = choose_spool(paths, "unit-test")
+    assert spool.stat().st_mode & 0o777 == 0o700
+    assert "network" in notes[0]
+    session = spool / "deadbeef-1-1"
+    session.mkdir()
+    (session / "000001.ciseg").write_bytes(b"rows")
+    collect_spool(spool, paths)
+    assert (paths.segments / "deadbeef-1-1" / "000001.ciseg").read_bytes() == b"rows"
+    assert not spool.exists()
+
+
+def test_a_run_directory_in_the_way(tmp_path):
+    (tmp_path / "run").write_text("a file")
+    with pytest.raises(InputError, match="run: cannot write"):
+        prepare(tmp_path / "run")
+
+
+class Job:
+    """Stands in for the command."""
+
+    def __init__(self):
+        self.calls = []
+
+    def terminate(self):
+        self.calls.append("terminate")
+
+    def kill(self):
+        self.calls.append("kill")
+
+
+def verdict(cause, culprits=()):
+    coverage = Coverage(ranks_expected=2, ranks_seen=2)
+    return Verdict(
+        rule="hang", cause=cause, confidence=Confidence.HIGH, coverage=coverage, culprits=culprits
+    )
+
+
+@pytest.mark.parametrize(
+    ("cause", "is_stopping", "calls"),
+    [
+        (Cause.RANK_NOT_ENTERED, True, ["terminate"]),
+        (Cause.RANK_NOT_ENTERED, False, []),
+        (Cause.ALL_PRESENT_STUCK, True, ["terminate"]),
+        (Cause.NO_VERDICT, True, []),
+    ],
+)
+def test_what_a_hang_leads_to(cause, is_stopping, calls, capsys):
+    job = Job()
+    reaction = HangReaction(job, is_stopping=is_stopping, lang="en")
+    reaction.react(verdict(cause, (1,)))
+    reaction.react(verdict(cause, (1,)))
+    assert job.calls == calls
+    assert len(reaction.notes) == len(calls)
+    assert capsys.readouterr().err.count("[comminsight]") == 2 + len(calls)
+
+
+def test_a_job_that_does_not_end_when_asked_is_killed(monkeypatch):
+    job = Job()
+    reaction = HangReaction(job, is_stopping=True, lang="en")
+    reaction.tick()
+    monkeypatch.setattr(reacting.time, "monotonic", lambda: 100.0)
+    reaction.react(verdict(Cause.RANK_NOT_ENTERED, (1,)))
+    reaction.tick()
+    assert job.calls == ["terminate"]
+    monkeypatch.setattr(reacting.time, "monotonic", lambda: 101.0 + reacting.STOP_GRACE_S)
+    reaction.tick()
+    assert job.calls == ["terminate", "kill"]
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_what_a_stopped_command_left_behind_is_ended(is_stopped):
+    reaction = HangReaction(Job(), is_stopping=True, lang="en")
+    if is_stopped:
+        reaction.react(verdict(Cause.RANK_NOT_ENTERED, (1,)))
+    left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        mine = ("a", left.pid, start_ticks(left.pid))
+        reused = ("b", other.pid, start_ticks(other.pid) + 1)
+        reaction.finish([mine, reused])
+        assert (left.poll() is not None) == is_stopped
+        assert other.poll() is None
+    finally:
+        for process in (left, other):
+            process.kill()
+            process.wait()
