@@ -30,31 +30,65 @@ MEASURES = {
 }
 
 
-def print_table(pairs: list[dict[str, dict[str, float]]]) -> None:
+Pairs = list[dict[str, dict[str, float]]]  # by "bare" and "recorded", then by measure
+
+
+def print_table(pairs: Pairs) -> None:
     print(f"{'':44}{'bare':>10}{'recorded':>10}{'added':>9}   (us, medians of {len(pairs)} pairs)")
     for key, label in MEASURES.items():
         bare = statistics.median(pair["bare"][key] for pair in pairs)
         recorded = statistics.median(pair["recorded"][key] for pair in pairs)
-        added = statistics.median(pair["recorded"][key] - pair["bare"][key] for pair in pairs)
+        added = added_us(pairs, key)
         share = f"   {added / (STEP_MS * 10):.2f} % of {STEP_MS:.0f} ms" if "step" in key else ""
         print(f"{label:44}{bare:10.0f}{recorded:10.0f}{added:9.0f}{share}")
 
 
-def main() -> int:
+def added_us(pairs: Pairs, key: str) -> float:
+    """Median over the pairs of what recording adds, microseconds."""
+    return statistics.median(pair["recorded"][key] - pair["bare"][key] for pair in pairs)
+
+
+def run_worker(name: str, folder: str, *, is_recorded: bool = True) -> str:
+    """What ``name`` printed. Raises InputError without torch or recorder."""
     if importlib.util.find_spec("torch") is None:
-        print("skipped: torch is not installed")
-        return 0
+        raise InputError("torch is not installed")
+    base = {**os.environ, "PYTHONPATH": str(HERE.parent / "src"), "PYTHONWARNINGS": "ignore"}
+    env = environment(str(native_library()), folder, "overhead", base)
+    env["COMMINSIGHT_BOX_DIR"] = folder
+    if not is_recorded:
+        env["COMMINSIGHT_LIBRARY"] = ""
+    worker = [sys.executable, str(HERE / name), folder]
+    return subprocess.run(worker, env=env, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def measured_pairs() -> Pairs:
+    """The measures of every pair of runs; ``PAIRS`` in the environment says how many."""
+    with tempfile.TemporaryDirectory() as folder:
+        run_worker("capture_overhead_pairs.py", folder)
+        pairs: Pairs = json.loads(Path(folder, "pairs.json").read_text())
+    return pairs
+
+
+def alone_us() -> dict[str, float]:
+    """CPU microseconds per op in a world of one rank, ``bare`` and ``recorded``."""
+    costs = {}
+    for side in ("bare", "recorded"):
+        with tempfile.TemporaryDirectory() as folder:
+            out = run_worker("capture_alone.py", folder, is_recorded=side == "recorded")
+        costs[side] = float(out)
+    return costs
+
+
+def main() -> int:
     try:
-        library = str(native_library())
+        alone = alone_us()
+        print_table(measured_pairs())
     except InputError as error:
         print(f"skipped: {error}")
         return 0
-    base = {**os.environ, "PYTHONPATH": str(HERE.parent / "src"), "PYTHONWARNINGS": "ignore"}
-    with tempfile.TemporaryDirectory() as folder:
-        env = environment(library, folder, "overhead", base)
-        worker = [sys.executable, str(HERE / "capture_overhead_pairs.py"), folder]
-        subprocess.run(worker, env=env, check=True)
-        print_table(json.loads(Path(folder, "pairs.json").read_text()))
+    bare, recorded = alone.values()
+    label = "all_reduce in a world of one, CPU"
+    print(f"{label:44}{bare:10.0f}{recorded:10.0f}{recorded - bare:9.0f}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Seconds per step of matching, pair waits and blame at 64 and 512 ranks.
+"""CPU seconds per step of matching, pair waits and blame at 64 and 512 ranks.
 
 Run: ``python benchmarks/pair_waits.py [ranks ...]``. Shape: tensor groups of 8, data groups of
 8, a few world collectives, blocking ops with jitter; the ratio is against the matching itself.
@@ -7,18 +7,21 @@ Run: ``python benchmarks/pair_waits.py [ranks ...]``. Shape: tensor groups of 8,
 from __future__ import annotations
 
 import sys
-from time import perf_counter
+from collections.abc import Callable
+from time import process_time
 
 import numpy as np
 
 from comminsight.analysis.blame import blame
 from comminsight.analysis.columns import OpColumns
-from comminsight.analysis.matching import Instances, match_ops
+from comminsight.analysis.matching import match_ops
 from comminsight.analysis.program import UNKNOWN_NS, step_program
 from comminsight.analysis.waits import numpy_sweep, pairs_of, wait_columns
 from comminsight.model.ops import Op, RecordKind
 from comminsight.model.topology import Communicator
 
+MATCHING, PAIR_WAITS = "matching", "pair waits, all ranks"
+ONE_RANK, BLAME = "pairs of one rank", "blame, two steps"
 GROUP, TENSOR_OPS, DATA_OPS, WORLD_OPS = 8, 400, 40, 3
 
 
@@ -64,39 +67,41 @@ def step_columns(n_ranks: int, comms: list[tuple[int, ...]]) -> OpColumns:
     return OpColumns(**table).take(order)
 
 
-def timed(label: str, work: object, reference_s: float = 0.0) -> tuple[float, object]:
-    """Best of three; prints seconds and the ratio to the reference."""
-    assert callable(work)
-    best, result = np.inf, None
-    for _ in range(3):
-        begin = perf_counter()
-        result = work()
-        best = min(best, perf_counter() - begin)
-    ratio = f"{best / reference_s:6.1f} x matching" if reference_s else ""
-    print(f"  {label:32s} {best:8.3f} s {ratio}")
-    return best, result
+def cpu_seconds(work: Callable[[], object], repeats: int = 3) -> float:
+    """CPU time of the cheapest of ``repeats`` calls, so that busy neighbours do not count."""
+    costs = []
+    for _ in range(repeats):
+        begin_s = process_time()
+        work()
+        costs.append(process_time() - begin_s)
+    return min(costs)
+
+
+def step_costs(n_ranks: int, repeats: int = 3) -> tuple[int, dict[str, float]]:
+    """(ops in the step, CPU seconds by what was done)."""
+    members = groups(n_ranks)
+    comms = tuple(
+        Communicator(comm_id=i, comm_hash=i, ordinal=0, members=m) for i, m in enumerate(members)
+    )
+    ops = step_columns(n_ranks, members)
+    found = match_ops(ops, n_ranks, comms)
+    entry = np.full(n_ranks, UNKNOWN_NS)
+    steps = [step_program(found, entry, comms, n_ranks) for _ in range(2)]
+    work: dict[str, Callable[[], object]] = {
+        MATCHING: lambda: match_ops(ops, n_ranks, comms),
+        PAIR_WAITS: lambda: numpy_sweep(*wait_columns(found), n_ranks),
+        ONE_RANK: lambda: pairs_of(found, 0),
+        BLAME: lambda: blame(steps, n_ranks),
+    }
+    return ops.n_ops, {label: cpu_seconds(call, repeats) for label, call in work.items()}
 
 
 def main() -> None:
     for n_ranks in map(int, sys.argv[1:] or ["64", "512"]):
-        members = groups(n_ranks)
-        comms = tuple(
-            Communicator(comm_id=i, comm_hash=i, ordinal=0, members=m)
-            for i, m in enumerate(members)
-        )
-        ops = step_columns(n_ranks, members)
-        print(f"{n_ranks} ranks, {ops.n_ops} ops in the step")
-        reference_s, found = timed("matching", lambda o=ops, n=n_ranks, c=comms: match_ops(o, n, c))
-        assert isinstance(found, Instances)
-        timed(
-            "pair waits, all ranks",
-            lambda f=found: numpy_sweep(*wait_columns(f), f.n_ranks),
-            reference_s,
-        )
-        timed("pairs of one rank", lambda f=found: pairs_of(f, 0), reference_s)
-        entry = np.full(n_ranks, UNKNOWN_NS)
-        steps = [step_program(found, entry, comms, n_ranks) for _ in range(2)]
-        timed("blame, two steps", lambda s=steps, n=n_ranks: blame(s, n), reference_s)
+        n_ops, costs = step_costs(n_ranks)
+        print(f"{n_ranks} ranks, {n_ops} ops in the step")
+        for label, cost_s in costs.items():
+            print(f"  {label:24} {cost_s:8.3f} s {cost_s / costs[MATCHING]:6.1f} x matching")
 
 
 if __name__ == "__main__":

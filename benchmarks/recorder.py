@@ -7,6 +7,7 @@ ctypes door is the baseline. The goal is less than 1000 ns per op in C.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from tests.unit.native.door import ROOT, Door
 
 C_BENCH = ROOT / "build/native/native/tests/bench_recorder"
 ROUNDS, OPS = 40, 2000
+COST_LINE = re.compile(r"(?P<what>\S.*?)\s+(?P<least>\d+)\s+(?P<median>\d+)$")
 
 
 def cost_ns(call: Callable[[], object], between: Callable[[], object]) -> tuple[float, float]:
@@ -63,6 +65,15 @@ def print_costs(door: Door, comm: int, label: str) -> None:
     for name, call in (("ctypes call that does nothing", version), ("begin + end", one_op)):
         least, median = cost_ns(call, lambda: door.lib.ci_flush(5000))
         print(f"{name + label:<44} {least:6.0f} {median:6.0f}")
+
+
+def c_costs_ns() -> dict[str, float] | None:
+    """Median CPU nanoseconds per op of the C door by what was done; None when it is not built."""
+    if not C_BENCH.exists():
+        return None
+    out = subprocess.run([C_BENCH], capture_output=True, text=True, check=True).stdout
+    rows = (COST_LINE.match(line) for line in out.splitlines())
+    return {row["what"]: float(row["median"]) for row in rows if row}
 
 
 def main() -> int:
