@@ -40,6 +40,28 @@ def fail(error: CommInsightError) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code of the verb in ``argv`` (default: the process's arguments)."""
     words = list(sys.argv[1:] if argv is None else argv)
+    replace_closed_streams()
+    try:
+        code = dispatch(words)
+        sys.stdout.flush()
+    except CommInsightError as error:
+        return fail(error)
+    except KeyboardInterrupt:
+        return int(ExitCode.INTERRUPTED)
+    except BrokenPipeError:  # the reader of our output went away: not an error of ours
+        drop_output()
+        return int(ExitCode.OK)
+    except Exception as error:
+        print(f"comminsight: internal error: {type(error).__name__}: {error}", file=sys.stderr)
+        if os.environ.get("COMMINSIGHT_TRACEBACK"):
+            raise
+        print("  next: run again with COMMINSIGHT_TRACEBACK=1 and report it", file=sys.stderr)
+        return int(ExitCode.INTERNAL)
+    return code
+
+
+def dispatch(words: Sequence[str]) -> int:
+    """Exit code of the first word's verb; only its module is imported."""
     if not words or words[0] in {"-h", "--help", "help"}:
         print(usage())
         return int(ExitCode.OK if words else ExitCode.USAGE)
@@ -50,15 +72,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if verb is None:
         print(f"comminsight: no verb {words[0]!r}\n\n{usage()}", file=sys.stderr)
         return int(ExitCode.USAGE)
-    try:
-        return int(importlib.import_module(verb.module).main(words[1:]))
-    except CommInsightError as error:
-        return fail(error)
-    except KeyboardInterrupt:
-        return int(ExitCode.INTERRUPTED)
-    except Exception as error:
-        print(f"comminsight: internal error: {type(error).__name__}: {error}", file=sys.stderr)
-        if os.environ.get("COMMINSIGHT_TRACEBACK"):
-            raise
-        print("  next: run again with COMMINSIGHT_TRACEBACK=1 and report it", file=sys.stderr)
-        return int(ExitCode.INTERNAL)
+    return int(importlib.import_module(verb.module).main(words[1:]))
+
+
+def replace_closed_streams() -> None:
+    """A stream that we were started without is no reason to fail: what goes there is dropped."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - stays open
+
+
+def drop_output() -> None:
+    """From now on stdout goes nowhere, also what is still buffered for it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

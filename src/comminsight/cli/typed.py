@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -12,7 +11,8 @@ from typing import Any
 import typer
 import typer.main
 
-from comminsight.errors import ExitCode
+from comminsight.cli import drop_output
+from comminsight.errors import ExitCode, InputError
 
 
 def call(function: Callable[..., int], name: str, argv: Sequence[str]) -> int:
@@ -32,15 +32,21 @@ def call(function: Callable[..., int], name: str, argv: Sequence[str]) -> int:
 
 
 def guarded(function: Callable[..., int], *args: Any, **options: Any) -> int:
-    """The function's exit code; an interrupt and a closed pipe have their own."""
+    """The function's exit code; an interrupt, a closed pipe and a full disk have their own."""
     try:
         code = function(*args, **options)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return int(ExitCode.INTERRUPTED)
-    except BrokenPipeError:  # the reader of our output went away: not an error of ours
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        drop_output()
         return int(ExitCode.OK)
+    except OSError as error:
+        drop_output()
+        raise InputError(
+            f"{error.strerror}", path=str(error.filename or "the output"),
+            next_step="make room or give another place",
+        ) from error  # fmt: skip
     return code
 
 

@@ -32,11 +32,31 @@ def parse(name: str, text: str) -> tuple[Template, ...]:
 
 
 def load_templates(folders: Iterable[Path] = ()) -> tuple[Template, ...]:
-    """The shipped templates, then those of the given folders."""
+    """The shipped templates, then those of the given folders.
+
+    Raises InputError for a folder that is none, and for a file that is no template.
+    """
     own = tuple(
         template
         for folder in folders
-        for path in sorted(folder.glob("*.toml"))
-        for template in parse(str(path), path.read_text(encoding="utf-8"))
+        for path in template_files(folder)
+        for template in parse(str(path), read_text(path))
     )
     return shipped_templates() + own
+
+
+def template_files(folder: Path) -> list[Path]:
+    """The TOML files of a folder; raises InputError when there is no such folder."""
+    if not folder.is_dir():
+        raise InputError(
+            "no such folder of templates", path=str(folder), next_step="give a folder of TOML files"
+        )
+    return sorted(folder.glob("*.toml"))
+
+
+def read_text(path: Path) -> str:
+    """The file's text; raises InputError when it cannot be read as such."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot be read: {error}", path=str(path)) from error

@@ -1,7 +1,13 @@
 """Exit codes and messages of the front door."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
+import comminsight
 from comminsight import cli
 from comminsight.cli.verbs import VERBS
 from comminsight.errors import ExitCode, InputError
@@ -40,6 +46,55 @@ def test_exit_codes(argv, code, capfd):
 def test_an_error_names_the_file_and_the_next_step(capsys):
     assert cli.fail(InputError("torn", path="a.box", next_step="delete it")) == ExitCode.BAD_INPUT
     assert capsys.readouterr().err == "comminsight: a.box: torn\n  next: delete it\n"
+
+
+FRONT_DOOR = (sys.executable, "-m", "comminsight.cli")
+
+
+@pytest.mark.parametrize(
+    ("shell", "code"),
+    [
+        ("{cli} --help >&-", ExitCode.OK),
+        ("{cli} --help | true", ExitCode.OK),
+        ("{cli} no-such-verb 2>&-", ExitCode.USAGE),
+        ("{cli} report /no/such/run 2>&- >&-", ExitCode.BAD_INPUT),
+        ("{cli} report {run} | true", ExitCode.OK),
+        ("{cli} report {run} >/dev/full", ExitCode.BAD_INPUT),
+        ("{cli} report {run} >&-", ExitCode.OK),
+        ("{cli} report {run} --templates /no/such/folder", ExitCode.BAD_INPUT),
+    ],
+)
+def test_whatever_our_output_is(shell, code, tmp_path):
+    (tmp_path / "inspector_logs").mkdir()
+    command = shell.format(cli=" ".join(FRONT_DOOR), run=tmp_path)
+    done = subprocess.run(
+        ["bash", "-c", f"{command}; exit ${{PIPESTATUS[0]}}"], capture_output=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(comminsight.__file__).parents[1])},
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert b"Traceback" not in done.stderr
+    assert b"internal error" not in done.stderr
+
+
+def test_help_comes_at_once():
+    """No verb's module is imported for it: numpy and msgspec alone would take longer."""
+    loaded = "import sys, comminsight.cli as c; c.main(['--help']); print(sorted(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", loaded], capture_output=True, check=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(comminsight.__file__).parents[1])},
+    )  # fmt: skip
+    heavy = {"numpy", "msgspec", "typer", "rich", "torch", "pyarrow", "comminsight.run"}
+    assert [name for name in heavy if f"'{name}'" in done.stdout] == []
+
+
+def test_the_launcher_does_not_import_what_only_reports_need():
+    loaded = "import sys, comminsight.cli.run; print(sorted(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", loaded], capture_output=True, check=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(comminsight.__file__).parents[1])},
+    )  # fmt: skip
+    heavy = {"typer", "rich", "torch", "pyarrow", "scipy", "comminsight.run"}
+    assert [name for name in heavy if f"'{name}'" in done.stdout] == []
 
 
 def test_every_verb_has_help(capsys):
