@@ -75,6 +75,8 @@ def alone_us() -> dict[str, float]:
     for side in ("bare", "recorded"):
         with tempfile.TemporaryDirectory() as folder:
             out = run_worker("capture_alone.py", folder, is_recorded=side == "recorded")
+            has_records = any(Path(folder).rglob("*.ciseg"))
+        assert has_records == (side == "recorded"), side
         costs[side] = float(out)
     return costs
 
