@@ -2,7 +2,7 @@
 
 A launcher that loses one rank ends all others, and their peers fail in the op that they were in.
 Only the first rank that failed by itself is an origin: not one that was asked to end, not one
-whose own op had failed, and nobody when several were killed at once.
+whose own op had failed or that gave up waiting in one, and nobody when several were killed at once.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from comminsight.model.ops import OpState
 
 TOGETHER_NS = 1_000_000_000  # killed by one hand
 ASKED_TO_END = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
+CRASHES = frozenset(
+    {signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
+)  # a watchdog that gives up waiting aborts, or exits with a code
 BROKEN = (OpState.FAILED, OpState.ABORTED)
 
 
@@ -64,7 +67,7 @@ def first_failure(
         return None
     first, others = failed[0], failed[1:]
     begin_ns, end = times[first]
-    if end.exit_signal in {-1, *ASKED_TO_END} or has_broken_op(own[first]):
+    if end.exit_signal in {-1, *ASKED_TO_END} or is_victim(own[first], end):
         return None
     at_once = [n for n in others if times[n][0] - begin_ns <= TOGETHER_NS]
     if end.exit_signal and any(times[n][1].exit_signal == end.exit_signal for n in at_once):
@@ -88,9 +91,11 @@ def is_failure(end: ProcessEnd) -> bool:
     return (end.exit_code, end.exit_signal) != (0, 0)
 
 
-def has_broken_op(session: SessionData) -> bool:
-    """True when an op of its own failed: then the process ended because of others."""
-    return bool(np.isin(session.records["state"], BROKEN).any())
+def is_victim(session: SessionData, end: ProcessEnd) -> bool:
+    """True when the process may have ended because of others: an op of its own had failed, or it
+    was waiting in one and was not brought down by a crash."""
+    is_waiting = bool(len(session.in_flight)) and end.exit_signal not in CRASHES
+    return is_waiting or bool(np.isin(session.records["state"], BROKEN).any())
 
 
 def as_of(sessions: Sequence[SessionData], failure: Failure) -> tuple[SessionData, ...]:

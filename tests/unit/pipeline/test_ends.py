@@ -1,5 +1,7 @@
 """Which process failed first, from the ends that the launchers saw."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -77,6 +79,16 @@ def test_first_failure(ends, broken, first):
     assert (found.session_id if found else None) == (
         None if first is None else identity(first).session_id
     )
+
+
+@pytest.mark.parametrize(
+    ("status", "is_named"),
+    [(KILL, True), ((0, 11), True), ((0, 6), False), (CODE_1, False)],
+)
+def test_a_rank_that_gave_up_waiting_is_no_origin(status, is_named):
+    waiting = replace(session(2), in_flight=np.zeros(1, SLOT_DTYPE))
+    ends = manifest((2, 10, status), (0, 90, TERM))
+    assert (first_failure([session(0), waiting], [ends]) is not None) == is_named
 
 
 def test_nodes_are_compared_on_wall_time():

@@ -6,12 +6,15 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from comminsight.model.report import RankRow, RunReport, StepRow
-from comminsight.model.verdict import Cause, Coverage, Evidence, Message, Verdict
+from comminsight.model.verdict import Cause, Coverage, Evidence, Message, OpRef, Verdict
+from comminsight.report.catalogue import catalogue
 from comminsight.report.page import printable, wants_color
 from comminsight.report.text import render_report
+from comminsight.report.verdict_text import op_phrase
 from tests.unit.report.reports import HANG, STRAGGLER, rank_row, report
 
 STRAGGLER_EN = """\
@@ -115,6 +118,46 @@ def test_every_cause_has_a_sentence_without_holes(cause: Cause, lang: str) -> No
         first = render_report(report(made), lang=lang, width=400).splitlines()[0]
         assert "?" not in first
         assert first.endswith("。" if lang == "zh" else ".")
+
+
+TRANSFER = OpRef(
+    comm_id=0, comm_label="PP mesh_pp#8", op="recv", match_seq=33, peer=0, sender=3, receiver=7
+)
+
+
+@pytest.mark.parametrize(
+    ("lang", "op", "phrase"),
+    [
+        ("en", TRANSFER, "send/recv #33 from rank 3 to rank 7 of PP mesh_pp#8"),
+        ("zh", TRANSFER, "通信域 PP mesh_pp#8 中 Rank 3 到 Rank 7 的第 33 次 send/recv"),
+        ("en", replace(TRANSFER, receiver=-1), "recv #33 with peer 0 of PP mesh_pp#8"),
+        ("en", replace(TRANSFER, peer=-1, sender=-1, receiver=-1), "recv #33 of PP mesh_pp#8"),
+        ("en", None, "a collective"),
+    ],
+)
+def test_an_op_as_people_look_it_up(lang: str, op: OpRef | None, phrase: str) -> None:
+    assert op_phrase(op, catalogue(lang)) == phrase
+
+
+@pytest.mark.parametrize(
+    ("cause", "label"),
+    [
+        (Cause.RANK_NOT_ENTERED, "absent"),
+        (Cause.RANK_DEAD, "rank"),
+        (Cause.SHAPE_MISMATCH, "rank"),
+    ],
+)
+def test_only_ranks_that_did_not_come_are_absent(cause: Cause, label: str) -> None:
+    text = render_report(report(replace(HANG, cause=cause)))
+    block = text.partition("\nHang\n")[2]
+    assert block.split()[:2] == [label, "3"]
+
+
+@pytest.mark.parametrize(("clock", "is_shown"), [("raw", True), ("aligned", True), ("", False)])
+def test_the_clock_is_shown(clock: str, is_shown: bool) -> None:
+    facts = replace(report().facts, clock=clock)
+    text = render_report(report(STRAGGLER, facts=facts))
+    assert ("  clock " in text) == is_shown
 
 
 def test_no_verdict_and_no_data_still_make_a_report() -> None:
