@@ -40,6 +40,11 @@ class StepBatch:
     work_excess_ns: np.ndarray
     transfer_excess_ns: np.ndarray
 
+    @property
+    def has_roots(self) -> bool:
+        """False when ``root_start_ns`` is one unknown for all, which takes no memory."""
+        return any(self.root_start_ns.strides)
+
 
 @dataclass(frozen=True, slots=True)
 class ProgramClass:

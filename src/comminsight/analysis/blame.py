@@ -37,6 +37,7 @@ from comminsight.analysis.waits import union_lengths
 
 MIN_CANDIDATES = 8
 REPLAY_CELLS = 1 << 20  # (op, variant) pairs replayed at once: bounds the memory, not the result
+REPLAY_RANKS = 8  # candidates replayed at once, for the same reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,22 +100,32 @@ def _cost(batch: StepBatch, graph: Graph, result: Blame) -> None:
     """Fill ``step_cost_ns`` and ``passed_on_ns`` of the batch's steps, as many at once as fit."""
     n_steps, n_ops = batch.start_ns.shape
     n = n_candidates(result.own_delay_ns.shape[1])
-    at_once = max(1, REPLAY_CELLS // (n_ops * (2 + 2 * n)))
+    at_once = max(1, REPLAY_CELLS // (n_ops * (2 + 2 * min(n, REPLAY_RANKS))))
     touched = _Touched(batch.layout)
     for begin in range(0, n_steps, at_once):
         chosen = np.arange(begin, min(begin + at_once, n_steps))
         numbers = batch.numbers[chosen]
         delay_ns = result.own_delay_ns[numbers] + result.transfer_delay_ns[numbers]
         candidates = np.argsort(-delay_ns, axis=1, kind="stable")[:, :n]
-        has_delay = np.take_along_axis(delay_ns, candidates, axis=1) > 0
-        start, end = _variants(batch, graph, chosen, np.where(has_delay, candidates, -1), touched)
-        finish = end.max(axis=0)
-        gain, loss = finish[:, :1] - finish[:, 2 : 2 + n], finish[:, 2 + n :] - finish[:, 1:2]
-        cost = np.where(has_delay, np.maximum(gain + loss, 0) // 2, 0)
-        result.step_cost_ns[numbers[:, None], candidates] = cost
+        is_delayed = np.take_along_axis(delay_ns, candidates, axis=1) > 0
+        candidates = np.where(is_delayed, candidates, -1)
+        for first in range(0, n, REPLAY_RANKS):
+            ranks = candidates[:, first : first + REPLAY_RANKS]
+            start, end = _variants(batch, graph, chosen, ranks, touched)
+            step, column = np.nonzero(ranks >= 0)
+            result.step_cost_ns[numbers[step], ranks[step, column]] = _costs(end)[step, column]
         late_ns = start[:, :, 0] - start[:, :, 1]
-        for i, step in enumerate(chosen):
-            result.passed_on_ns[numbers[i]] = _passed_on(batch, step, late_ns[:, i])
+        for i, s in enumerate(chosen):
+            result.passed_on_ns[numbers[i]] = _passed_on(batch, s, late_ns[:, i])
+
+
+def _costs(end_ns: np.ndarray) -> np.ndarray:
+    """Cost of each candidate, ``(n_steps, n)``, from the replays that ``_variants`` describes."""
+    finish = end_ns.max(axis=0)
+    n = finish.shape[1] // 2 - 1
+    gain, loss = finish[:, :1] - finish[:, 2 : 2 + n], finish[:, 2 + n :] - finish[:, 1:2]
+    costs: np.ndarray = np.maximum(gain + loss, 0) // 2
+    return costs
 
 
 class _Touched:

@@ -24,7 +24,8 @@ def infer(batches: Sequence[StepBatch], runs: ProgramClass) -> tuple[np.ndarray,
     for b, rows in runs.parts:
         batches[b].layout.wait_lags[rows] = lags
         batches[b].layout.gate[rows] = gate
-    work_ns, transfer_ns = start_ns - base_ns, end_ns - gate_ns
+    work_ns = np.subtract(start_ns, base_ns, out=base_ns)
+    transfer_ns = np.subtract(end_ns, gate_ns, out=end_ns)
     scatter(batches, runs, "work_ns", work_ns)
     scatter(batches, runs, "transfer_ns", transfer_ns)
     return work_ns, transfer_ns
@@ -63,12 +64,13 @@ def _gates(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Gate kind per place and the gate's instant per run."""
     last_ns = gather(batches, runs, "last_start_ns")
-    root_ns = gather(batches, runs, "root_start_ns")
     can_run_alone = [batches[b].layout.can_run_alone[rows].any(axis=0) for b, rows in runs.parts]
     waits_for_all = (last_ns <= end_ns).all(axis=0) | ~np.any(can_run_alone, axis=0)
-    follows_root = (root_ns != UNKNOWN_NS).all(axis=0)
-    gate = np.where(waits_for_all, 2, np.where(follows_root, 1, 0))
-    gate_ns = np.where(
-        gate == 2, last_ns, np.where(gate == 1, np.maximum(start_ns, root_ns), start_ns)
-    )
+    gate = np.where(waits_for_all, 2, 0)
+    gate_ns = np.where(waits_for_all, last_ns, start_ns)
+    if any(batches[b].has_roots for b, _ in runs.parts):
+        root_ns = gather(batches, runs, "root_start_ns")
+        follows_root = (root_ns != UNKNOWN_NS).all(axis=0) & ~waits_for_all
+        gate[follows_root] = 1
+        gate_ns = np.where(follows_root, np.maximum(start_ns, root_ns), gate_ns)
     return gate, gate_ns

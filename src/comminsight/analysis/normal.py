@@ -5,6 +5,10 @@ program in the same step (a step that is heavy for all blames nobody), and the 4
 the same place over all steps and ranks (so that one or two slow ranks, or half a run, do not
 become normal). The normal *transfer* of a place is the quantile alone: members of one transfer
 are slow together, so they cannot be each other's measure. A place seen once has no excess.
+
+A program that only one rank runs has no peers: it is compared with its own other steps only, so
+that a rank which is slow from the first step to the last is its own normal there and no excess is
+seen. The same holds for all ranks of a program that are slow together.
 """
 
 from __future__ import annotations

@@ -189,13 +189,14 @@ def random_steps(seed: int, n_steps: int) -> tuple[list[list[Row]], list[list[in
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("cells", [1, 100, 1 << 21])
+@pytest.mark.parametrize(("cells", "ranks"), [(1, 8), (1, 1), (300, 3), (1 << 20, 2)])
 def test_steps_replayed_together_give_what_each_gives_alone(
-    seed: int, cells: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, cells: int, ranks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps, groups = random_steps(seed, 7)
     together = judged(steps, 4, *groups)
     monkeypatch.setattr(blame_module, "REPLAY_CELLS", cells)
+    monkeypatch.setattr(blame_module, "REPLAY_RANKS", ranks)
     apart = judged(steps, 4, *groups)
     assert together.step_cost_ns.max() > 0
     for name in Blame.__slots__:
