@@ -14,7 +14,8 @@ import pytest
 from comminsight.model.verdict import Cause
 from comminsight.pipeline.load import live_box_dir
 from comminsight.run import open_run
-from tests.integration.launching import ranks, report, started, theirs, until, verb
+from tests.builders.json_schema import violations
+from tests.integration.launching import REPO, ranks, report, started, theirs, until, verb
 from tests.integration.recording import skip_without_real_jobs
 
 N_RANKS = 3
@@ -118,6 +119,12 @@ def test_the_stack_by_the_best_rung_there_is(name, source, is_told, hung):
     text = verb("report", run).stdout.decode()
     assert ("ptrace_scope" in text) == is_told
     assert ("--stack-signal" in text) == is_told
+
+
+def test_the_json_is_as_its_schema_says(hung):
+    schema = json.loads((REPO / "docs" / "schema" / "run-report.json").read_text())
+    for job in hung.values():
+        assert violations(report(job.run), schema) == []
 
 
 def test_the_report_reads_as_a_sentence_in_both_languages(hung):

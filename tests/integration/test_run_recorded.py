@@ -15,6 +15,7 @@ from comminsight.errors import ExitCode
 from comminsight.lab.truth import read_truth
 from comminsight.pipeline.load import live_box_dir
 from comminsight.run import open_run
+from tests.builders.json_schema import violations
 from tests.integration.launching import (
     CLI,
     REPO,
@@ -23,12 +24,14 @@ from tests.integration.launching import (
     recorded,
     report,
     started,
+    theirs,
     until,
     verb,
 )
 from tests.integration.recording import skip_without_real_jobs
 
 FOREIGN_BOOT = "0f0f0f0f-0000-4000-8000-000000000000"
+SCHEMA = json.loads((REPO / "docs" / "schema" / "run-report.json").read_text())
 N_STEPS = 14
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
@@ -82,9 +85,9 @@ def test_a_job_that_ended_in_order(healthy):
 
 
 def test_the_json_is_as_its_schema_says(healthy):
-    jsonschema = pytest.importorskip("jsonschema")
-    schema = json.loads((REPO / "docs" / "schema" / "run-report.json").read_text())
-    jsonschema.Draft202012Validator(schema).validate(report(healthy))
+    made = report(healthy)
+    assert violations(made, SCHEMA) == []
+    assert violations({**made, "steps": 3}, SCHEMA) == ["$.steps: 3 is no array"]
 
 
 @pytest.mark.parametrize("clock", ["raw", "aligned"])
@@ -223,6 +226,14 @@ def test_the_first_rank_that_fails_is_named_and_not_those_ended_after_it(how, st
     text = verb("report", tmp_path / "run").stdout.decode()
     assert "Rank 2" in text.splitlines()[0]
     assert "absent" not in text
+
+
+def test_a_torchrun_that_fails(tmp_path):
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    code, _, err = recorded(tmp_path / "run", *torchrun, "--no-python", "sh", "-c", "exit 3")
+    assert code == 1
+    assert b"ChildFailedError" in theirs(err)
+    assert report(tmp_path / "run")["facts"]["exit_code"] == 1
 
 
 def test_while_it_runs_and_after_everything_was_killed(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from comminsight.capture.session import SessionData
 from comminsight.diagnosis.hang import judge_hang
 from comminsight.diagnosis.killed import judge_killed
 from comminsight.diagnosis.straggler import judge_straggler
-from comminsight.model.hang import HangEvent
+from comminsight.model.hang import HangEvent, Liveness
 from comminsight.model.measures import StragglerMeasures
 from comminsight.model.ops import OpState
 from comminsight.model.trace import RunTrace
@@ -32,22 +32,39 @@ def judge_run(
     sessions: Sequence[SessionData],
 ) -> tuple[Verdict, ...]:
     """Verdicts of the hang, life-cycle and straggler rules; ``at_end`` is the last view of all."""
-    verdicts = []
     lasting = [event for event in events if is_unresolved(event, trace, sessions)]
+    ended = judge_end(lasting, at_end, trace)
+    speed = judge_straggler(measures, trace.communicators, coverage)
+    return (*ended, speed)
+
+
+def judge_end(
+    lasting: Sequence[HangEvent], at_end: HangEvent, trace: RunTrace
+) -> tuple[Verdict, ...]:
+    """What the run hangs in or ended by; empty when neither is remarkable.
+
+    Evidence that a launcher gathered comes with stacks. Without one (its process was killed, or
+    the site has its own) the last view tells of ops that the recorders found overdue; not where
+    all ended in order, since then nobody waited.
+    """
     if lasting:
-        verdicts.append(judge_hang(lasting[-1], trace.communicators))
-    else:
-        ended = judge_killed(at_end, trace.communicators)
-        verdicts += [ended] if ended.cause not in UNREMARKABLE else []
-    verdicts.append(judge_straggler(measures, trace.communicators, coverage))
-    return tuple(verdicts)
+        return (judge_hang(lasting[-1], trace.communicators),)
+    rules = [judge_killed]
+    has_ended_well = all(state.liveness is Liveness.CLOSED for state in at_end.ranks)
+    if not has_ended_well and any(op.is_overdue for op in at_end.in_flight):
+        rules.insert(0, judge_hang)
+    verdicts = (rule(at_end, trace.communicators) for rule in rules)
+    return next(((found,) for found in verdicts if found.cause not in UNREMARKABLE), ())
 
 
 def is_unresolved(event: HangEvent, trace: RunTrace, sessions: Sequence[SessionData]) -> bool:
-    """False when every op that was overdue then has ended well since: a stall, not a hang."""
+    """False when every op that was overdue then has ended well since: a stall, not a hang; and
+    when it speaks of an earlier life of its ranks."""
     overdue = [op for op in event.in_flight if op.is_overdue]
     by_rank = {s.identity.global_rank: s for s in sessions}
     ranks = {rank.global_rank: rank for rank in trace.ranks}
+    if any(s.identity.created_real_ns > event.observed_real_ns > 0 for s in sessions):
+        return False
     for op in overdue:
         session, rank = by_rank.get(op.global_rank), ranks.get(op.global_rank)
         if session is None or rank is None:

@@ -118,7 +118,7 @@ def op_row(
 ) -> OpRow:
     """One op; waits are unknown (0) for an op that could not be matched."""
     op = rank.ops[row]
-    comm_id = int(rank.comm_ids[op["comm_index"]])
+    comm_id = int(rank.comm_ids_of(op["comm_index"]))
     comm = trace.communicators[comm_id] if comm_id >= 0 else None
     waited_ns, waited_for = 0, UNKNOWN_RANK
     if place is not None:

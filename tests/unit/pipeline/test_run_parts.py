@@ -3,10 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from comminsight.errors import InputError
-from comminsight.model.hang import HangEvent, InFlightOp, Liveness, Stack, StackSource
+from comminsight.model.hang import HangEvent, InFlightOp, Liveness, RankState, Stack, StackSource
 from comminsight.model.manifest import LaunchManifest
 from comminsight.model.ops import Op, OpState, RecordKind
 from comminsight.model.tally import Tally
@@ -15,7 +16,7 @@ from comminsight.model.verdict import Cause, Confidence, Coverage, Evidence, Mes
 from comminsight.pipeline import facts
 from comminsight.pipeline.facts import run_end
 from comminsight.pipeline.hang_store import read_hangs, write_hang
-from comminsight.pipeline.judge import is_unresolved
+from comminsight.pipeline.judge import is_unresolved, judge_end
 from comminsight.pipeline.layout import RunPaths
 from comminsight.pipeline.load import elsewhere, find_sessions, sort_out, with_settled_fate
 from comminsight.pipeline.manifest import manifest_path, read_manifests, write_manifest
@@ -166,6 +167,39 @@ def test_a_stall_is_over_when_every_overdue_op_has_ended_well(in_flight, records
     comms = comm_rows(comm_row(1, "0-1", me=0))
     sessions = (replace(session(0), records=records, comms=comms),)
     assert is_unresolved(event(*in_flight), run_trace(sessions, {}, 2), sessions) is expected
+
+
+@pytest.mark.parametrize(("observed_real_ns", "expected"), [(5, False), (50, True), (0, True)])
+def test_a_hang_of_an_earlier_life_is_over(observed_real_ns, expected):
+    sessions = (life(0, 20),)
+    then = msgspec.structs.replace(event(waiting(0)), observed_real_ns=observed_real_ns)
+    assert is_unresolved(then, run_trace(sessions, {}, 2), sessions) is expected
+
+
+def at_end(*in_flight, liveness=ALIVE):
+    ranks = tuple(RankState(global_rank=rank, liveness=liveness) for rank in (0, 1))
+    return msgspec.structs.replace(event(*in_flight), ranks=ranks)
+
+
+@pytest.mark.parametrize(
+    ("lasting", "last", "causes"),
+    [
+        ([], at_end(), []),
+        ([], at_end(liveness=CLOSED), []),
+        ([], at_end(waiting(0, is_overdue=False)), []),
+        ([], at_end(waiting(0)), [Cause.RANK_NOT_ENTERED]),
+        ([], at_end(waiting(0), liveness=CLOSED), []),
+        # killed while it hung
+        ([], at_end(waiting(0), liveness=DEAD), [Cause.RANK_NOT_ENTERED]),
+        ([], at_end(waiting(0, is_overdue=False), liveness=DEAD), [Cause.JOB_KILLED]),
+        ([], at_end(liveness=DEAD), [Cause.JOB_KILLED]),
+        ([at_end(waiting(0))], at_end(liveness=DEAD), [Cause.RANK_NOT_ENTERED]),
+    ],
+)
+def test_what_a_run_hangs_in_or_ended_by(lasting, last, causes):
+    comms = comm_rows(comm_row(1, "0-1", me=0, desc=b"dp"))
+    trace = run_trace((replace(session(0), comms=comms),), {}, 2)
+    assert [v.cause for v in judge_end(lasting, last, trace)] == causes
 
 
 def verdict_with_stacks(*ranks):
