@@ -11,6 +11,8 @@ import itertools
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
+import numpy as np
+
 from comminsight.model.ops import P2P_OPS
 from comminsight.model.step import StepEvidence, StepSummary
 from comminsight.model.trace import RankTrace, RunTrace
@@ -56,9 +58,7 @@ def _identity(evidence: StepEvidence | None, rank: RankTrace) -> tuple[int, int]
     """The run's (comm_id, match_seq); None for P2P, whose partner the evidence does not name."""
     if evidence is None or evidence.op in P2P_OPS or evidence.match_seq <= 0:
         return None
-    if evidence.comm_index >= len(rank.comm_ids):
-        return None
-    comm_id = int(rank.comm_ids[evidence.comm_index])
+    comm_id = int(rank.comm_ids_of(np.array(evidence.comm_index)))
     return (comm_id, evidence.match_seq) if comm_id >= 0 else None
 
 

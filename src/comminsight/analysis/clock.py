@@ -136,7 +136,7 @@ def _node_ends(ranks: Sequence[RankTrace]) -> tuple[np.ndarray, np.ndarray]:
             & np.isin(ops["op"], [int(op) for op in SYNCHRONISING_OPS])
             & (ops["end_ns"] > 0)
         )
-        comm_ids = trace.comm_ids[ops["comm_index"][rows]].astype(np.int64)
+        comm_ids = trace.comm_ids_of(ops["comm_index"][rows])
         rows, comm_ids = rows[comm_ids >= 0], comm_ids[comm_ids >= 0]
         keys.append((comm_ids << 32) | ops["match_seq"][rows])
         begins.append(ops["start_ns"][rows])

@@ -7,9 +7,11 @@ and everything it cannot do is written down as a note of the manifest.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import platform
 import shutil
+import stat
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -164,11 +166,25 @@ def choose_spool(paths: RunPaths, run_id: str) -> tuple[Path, tuple[str, ...]]:
     """(where segments are written while the job runs, notes): the run itself if it is local."""
     if not is_network(paths.root):
         return paths.segments.resolve(), ()
-    spool = Path("/tmp") / f"comminsight-{os.getuid()}" / "spool"  # noqa: S108 - 0700 below
-    spool /= f"{run_id}-{os.getpid()}"
+    own = Path("/tmp") / f"comminsight-{os.getuid()}"  # noqa: S108 - private_folder
+    spool = own / "spool" / f"{run_id}-{os.getpid()}"
     with starting(spool):
-        spool.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for folder in (own, own / "spool", spool):
+            private_folder(folder)
     return spool, (f"spooled on {spool}: the run directory is on a network file system",)
+
+
+def private_folder(path: Path) -> None:
+    """Make ``path`` ours alone (0700), as the recorder demands of its folders.
+
+    Raises PermissionError when it is a link or somebody else's.
+    """
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise PermissionError(errno.EPERM, "not a folder of this user", str(path))
+    path.chmod(0o700)
 
 
 def collect_spool(spool: Path, paths: RunPaths) -> None:
@@ -176,7 +192,9 @@ def collect_spool(spool: Path, paths: RunPaths) -> None:
     if spool == paths.segments.resolve():
         return
     for session in sorted(spool.iterdir()):
-        shutil.copytree(session, paths.segments / session.name, dirs_exist_ok=True)
+        if session.is_symlink() or not session.is_dir():
+            continue  # not the recorder's work
+        shutil.copytree(session, paths.segments / session.name, symlinks=True, dirs_exist_ok=True)
         shutil.rmtree(session, ignore_errors=True)
     with contextlib.suppress(OSError):
         spool.rmdir()

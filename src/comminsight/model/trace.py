@@ -28,6 +28,13 @@ class RankTrace:
         """The rank the session speaks for."""
         return self.session.global_rank
 
+    def comm_ids_of(self, comm_index: np.ndarray) -> np.ndarray:
+        """The run's comm_id of every ``comm_index``; -1 outside of the session's table, whose rows
+        may be lost."""
+        table = np.append(self.comm_ids, -1).astype(np.int64)
+        found: np.ndarray = table[np.minimum(comm_index, len(self.comm_ids))]
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class ClockOffsets:
