@@ -176,6 +176,9 @@ def test_two_ranks_that_stand_still_are_both_absent(tmp_path):
         assert verdict["culprits"] == [1, 2]
         assert verdict["victims"] == [0, 3]
         assert report(run)["facts"]["end"] == "running"
+        shutil.rmtree(run / "hangs")  # as where no launcher watches: the boxes tell as much
+        unwatched = hang_verdict(run)
+        assert (unwatched["culprits"], unwatched["victims"]) == ([1, 2], [0, 3])
     finally:
         for pid in stopped:
             os.kill(pid, signal.SIGCONT)

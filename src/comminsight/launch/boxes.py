@@ -13,8 +13,9 @@ import numpy as np
 
 from comminsight.capture.box import read_box
 from comminsight.capture.discovery import SessionPaths, discover
-from comminsight.errors import InputError
-from comminsight.format.layout import BOX_HEADER_BYTES, BOX_HEADER_DTYPE
+from comminsight.errors import FormatError, InputError
+from comminsight.format.identity import MAX_JSON_BYTES, StreamHeader, parse_header_json
+from comminsight.format.layout import BOX_HEADER_BYTES, BOX_HEADER_DTYPE, BOX_MAGIC
 from comminsight.model.hang import Liveness
 from comminsight.pipeline.load import box_dirs
 
@@ -51,15 +52,16 @@ class RunBoxes:
         if path in self.processes or path in self._foreign:
             return path in self.processes
         try:
-            box = read_box(path)
+            stated = stated_header(path)
+            who = stated.identity
+            spool = stated.environment.get("COMMINSIGHT_SPOOL", str(self.spool))
+            if who.run_id != self.run_id or Path(spool) != self.spool:
+                self._foreign.add(path)
+                return False
+            pid = read_box(path).pid
         except InputError:
             return False  # perhaps still being made: ask again
-        who = box.data.identity
-        spool = box.data.environment.get("COMMINSIGHT_SPOOL", str(self.spool))
-        if who.run_id != self.run_id or Path(spool) != self.spool:
-            self._foreign.add(path)
-            return False
-        self.processes[path] = (who.session_id, box.pid, who.pid_start_ticks)
+        self.processes[path] = (who.session_id, pid, who.pid_start_ticks)
         return True
 
     def n_overdue(self) -> int:
@@ -101,18 +103,37 @@ def copy_whole(source: Path, target: Path) -> None:
         raise
 
 
+def stated_header(path: Path) -> StreamHeader:
+    """Who writes a box, by its first pages alone: a node may hold many that are not ours.
+
+    Raises InputError when that does not read.
+    """
+    page = head_bytes(path, 0, BOX_HEADER_BYTES)
+    if len(page) < BOX_HEADER_BYTES or not page.startswith(BOX_MAGIC):
+        raise FormatError("is not a black box", path=str(path))
+    head = np.frombuffer(page, BOX_HEADER_DTYPE)[0]
+    offset_bytes, n_bytes = int(head["json_offset"]), int(head["json_bytes"])
+    text = head_bytes(path, offset_bytes, min(n_bytes, MAX_JSON_BYTES))
+    return parse_header_json(text, path=str(path), offset_bytes=offset_bytes)
+
+
 def overdue_slots(path: Path) -> int:
     """The header's count of overdue slots; 0 when it cannot be read."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return 0
-    try:
-        page = os.pread(descriptor, BOX_HEADER_BYTES, 0)
-    except OSError:
-        return 0
-    finally:
-        os.close(descriptor)
+    page = head_bytes(path, 0, BOX_HEADER_BYTES)
     if len(page) < BOX_HEADER_BYTES:
         return 0
     return int(np.frombuffer(page, BOX_HEADER_DTYPE)[0]["overdue_slots"])
+
+
+def head_bytes(path: Path, offset_bytes: int, n_bytes: int) -> bytes:
+    """Bytes of a box; none when it cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.pread(descriptor, n_bytes, offset_bytes)
+    except (OSError, OverflowError):
+        return b""
+    finally:
+        os.close(descriptor)

@@ -180,8 +180,11 @@ def test_whose_box_it_is(run_id, spool, is_ours, node):
 
 def test_a_box_that_is_still_being_made_is_asked_again(node):
     path = node.live / "7-7-7.box"
-    path.write_bytes(b"")
-    assert node.boxes.paths() == []
+    for unfinished in (b"", b"CIBBOX", node.rank(0, waiting=False).read_bytes()[:5000]):
+        path.write_bytes(unfinished)
+        assert path not in node.boxes.paths()
+    for other in node.boxes.paths():
+        other.unlink()
     node.rank(0, waiting=False, name=path.name)
     assert node.boxes.paths() == [path]
 
