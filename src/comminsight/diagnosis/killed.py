@@ -21,12 +21,14 @@ RULE = "killed"
 # deaths closer together than this are one event, as when a launcher kills its children
 TOGETHER_NS = 1_000_000_000
 
+ENDED_WELL = "exit code 0"
+
 
 def judge_killed(event: HangEvent, communicators: Sequence[Communicator]) -> Verdict:
     """JOB_KILLED when all seen processes died together, RANK_DEAD when one was silent long before
     the others or when others live, HEALTHY when all ended in order with nothing in flight."""
     observed = observe(event, communicators)
-    dead = [state for state in event.ranks if state.liveness is Liveness.DEAD]
+    dead = [state for state in event.ranks if _is_dead(state)]
     if not dead:
         return _without_death(observed)
     cause, culprits = _cause(event, dead)
@@ -59,6 +61,11 @@ def _cause(event: HangEvent, dead: list[RankState]) -> tuple[Cause, tuple[int, .
         ranks = [s.global_rank for s in failed if s.last_event_ns - first_ns <= TOGETHER_NS]
         return Cause.RANK_DEAD, tuple(sorted(ranks))
     return Cause.JOB_KILLED, ()
+
+
+def _is_dead(state: RankState) -> bool:
+    """True unless it lives or is known to have ended well, be it without closing its recorder."""
+    return state.liveness is Liveness.DEAD and state.exit_status != ENDED_WELL
 
 
 def _is_killed(state: RankState) -> bool:

@@ -70,7 +70,7 @@ def first_failure(
     if end.exit_signal in {-1, *ASKED_TO_END} or is_victim(own[first], end):
         return None
     at_once = [n for n in others if times[n][0] - begin_ns <= TOGETHER_NS]
-    if end.exit_signal and any(times[n][1].exit_signal == end.exit_signal for n in at_once):
+    if any(is_same_fate(end, times[n][1], own[n]) for n in at_once):
         return None
     later = frozenset(name for name in own if times[name][0] > begin_ns)
     return Failure(first, end.ended_mono_ns, later) if later else None
@@ -86,6 +86,15 @@ def end_times(manifests: Sequence[LaunchManifest]) -> dict[str, tuple[int, Proce
     }
 
 
+def ended_well(session_id: str, own: Sequence[LaunchManifest]) -> bool:
+    """True when the process is known to have ended with 0: by its own end, or where that was not
+    seen by those of all launchers of its node (``own``)."""
+    seen = [end for m in own for end in m.ends if end.session_id == session_id and status_text(end)]
+    if seen:
+        return not is_failure(seen[-1])
+    return all((m.exit_code, m.exit_signal) == (0, 0) for m in own)
+
+
 def is_failure(end: ProcessEnd) -> bool:
     """True unless it ended with 0."""
     return (end.exit_code, end.exit_signal) != (0, 0)
@@ -96,6 +105,13 @@ def is_victim(session: SessionData, end: ProcessEnd) -> bool:
     was waiting in one and was not brought down by a crash."""
     is_waiting = bool(len(session.in_flight)) and end.exit_signal not in CRASHES
     return is_waiting or bool(np.isin(session.records["state"], BROKEN).any())
+
+
+def is_same_fate(end: ProcessEnd, other: ProcessEnd, session: SessionData) -> bool:
+    """True when ``session``, which ended at once with the first, ended by what ended that one: the
+    same signal, or the same exit code though nothing that it was in had failed."""
+    is_same = (end.exit_code, end.exit_signal) == (other.exit_code, other.exit_signal)
+    return is_same and (end.exit_signal > 0 or not is_victim(session, other))
 
 
 def as_of(sessions: Sequence[SessionData], failure: Failure) -> tuple[SessionData, ...]:

@@ -13,9 +13,9 @@ from comminsight.model.report import RunFacts
 def run_end(manifests: Sequence[LaunchManifest], liveness: Sequence[Liveness]) -> str:
     """running, exited, killed or unknown; ``liveness`` of every process that left a record.
 
-    A process that died without closing its recorder was killed, whatever its launcher saw. Where
-    a launcher left no end, the processes tell; a launcher that is gone before any of them recorded
-    was killed itself.
+    ``DEAD`` is a process that died by a signal or with a failing status, or of which nobody saw the
+    end: then its recorder, which any orderly end closes, is what tells. Where a launcher left no
+    end, the processes tell; a launcher that is gone before any of them recorded was killed itself.
     """
     states = set(liveness)
     if Liveness.ALIVE in states or any(is_launcher_running(m) for m in manifests):

@@ -24,6 +24,7 @@ from comminsight.format.segment import read_segment
 from comminsight.model.hang import Liveness
 from comminsight.model.manifest import LaunchManifest
 from comminsight.model.topology import UNKNOWN_RANK
+from comminsight.pipeline.ends import ended_well
 from comminsight.pipeline.layout import RunPaths
 
 DEFAULT_GROUP = b"default_pg"
@@ -155,15 +156,17 @@ def with_resolved_rank(session: SessionData) -> SessionData:
 
 
 def with_settled_fate(session: SessionData, manifests: Sequence[LaunchManifest]) -> SessionData:
-    """The session, dead if it was not closed when the launcher of its node wrote the end.
+    """The session as its launcher saw it end: without a closed recorder it is dead, unless it (or,
+    where its own end was not seen, the whole command) ended with 0.
 
     So a run tells the same on a machine that cannot ask for its processes.
     """
     own = [m for m in manifests if m.boot_id and m.boot_id == session.identity.boot_id]
     has_ended = bool(own) and all(m.exit_code is not None for m in own)
-    if session.liveness is Liveness.UNKNOWN and has_ended:
-        return replace(session, liveness=Liveness.DEAD)
-    return session
+    if session.liveness not in {Liveness.UNKNOWN, Liveness.DEAD} or not has_ended:
+        return session
+    has_ended_well = ended_well(session.identity.session_id, own)
+    return replace(session, liveness=Liveness.CLOSED if has_ended_well else Liveness.DEAD)
 
 
 def sort_out(sessions: Sequence[SessionData], problems: Sequence[str]) -> LoadedRun:
