@@ -1,10 +1,11 @@
 """Silence on healthy jobs, and the right name on jobs with a planted late rank.
 
 The whole line is real but for the job: simulated records, the session engine with the shipped
-templates, the joined trace, measures, rule. 63 healthy and 42 planted runs by default, 315 and 105
-with ``COMMINSIGHT_FULL=1``. Jitter of half of the healthy runs is resampled from the own work of
-real gloo jobs (``own-gloo`` samples: 480 durations over their medians, up to 8 times the median),
-of the others lognormal with rare hiccups.
+templates, the joined trace, measures, rule. 63 healthy and 42 planted runs by default, 420 and 105
+with ``COMMINSIGHT_FULL=1``. Jitter of 42 (315) of the healthy runs is resampled from the own work
+of real gloo jobs (``own-gloo`` samples: 480 durations over their medians, up to 8 times the
+median); there silence may be an abstention. Of the others it is lognormal with rare hiccups, and
+these must be called healthy.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ SAMPLES = Path(
     os.environ.get("COMMINSIGHT_SAMPLES", Path(__file__).resolve().parents[3] / "shared/samples")
 )
 STEPS = 25
-HEALTHY_SEEDS = range(45 if IS_FULL else 9)
+# seeds that no threshold was chosen on
+RESAMPLED_SEEDS = range(4000, 4045 if IS_FULL else 4006)
+CALM_SEEDS = range(5000, 5015 if IS_FULL else 5003)
 LATE_SEEDS = range(15 if IS_FULL else 6)
 LAYOUTS = {
     "ddp": replace(ddp_layout(8), has_startup=True),
@@ -119,23 +122,26 @@ def test_nobody_is_named_on_healthy_jobs(
     ratios: np.ndarray, capsys: pytest.CaptureFixture[str]
 ) -> None:
     causes: Counter[str] = Counter()
-    named = []
+    calm_causes: Counter[Cause] = Counter()
+    named, n_resampled = [], 0
     for name, layout in LAYOUTS.items():
-        for seed in HEALTHY_SEEDS:
-            jitter = Jitter(ratios=ratios) if seed % 2 else Jitter()
+        for seed in (*RESAMPLED_SEEDS, *CALM_SEEDS):
+            is_calm = seed in CALM_SEEDS
+            jitter = Jitter() if is_calm else Jitter(ratios=ratios)
             verdict = judged(simulate(layout, steps=STEPS, seed=seed, jitter=jitter))
+            n_resampled += not is_calm
+            calm_causes[verdict.cause] += is_calm
             causes[verdict.cause.value] += 1
             if verdict.culprits or verdict.cause not in {Cause.HEALTHY, Cause.NO_VERDICT}:
                 named.append((name, seed, verdict.cause.value, verdict.culprits))
     n_runs = causes.total()
     with capsys.disabled():
         print(
-            f"\nhealthy: {len(named)} of {n_runs} runs accused somebody "
-            f"(95 % upper bound with none: {3 / n_runs:.2%}); {dict(causes)}"
+            f"\nhealthy: {len(named)} of {n_runs} runs accused somebody, {n_resampled} with real "
+            f"jitter (95 % upper bound with none: {3 / n_runs:.2%}); {dict(causes)}"
         )
     assert named == []
-    # half of the runs are calm enough to be called healthy, and must be
-    assert causes[Cause.HEALTHY.value] >= n_runs // 2
+    assert calm_causes[Cause.HEALTHY] == len(CALM_SEEDS) * len(LAYOUTS)
 
 
 def planted(layout: SimLayout, seed: int) -> tuple[LateRank, float]:

@@ -49,6 +49,7 @@ MISSING_CLOCK = "missing.clock"
 MISSING_REPLICAS = "missing.replicas"
 MISSING_AGREEMENT = "missing.agreement"
 MISSING_PORT = "missing.port"
+MISSING_COMMON_CAUSE = "missing.common_cause"
 
 READ_STACK = "action.read_stack"
 TAKE_STACK = "action.take_stack"
@@ -123,6 +124,8 @@ CODES: dict[str, tuple[str, ...]] = {
     # the evidence points at these ranks in turn, or at work and transfer alike
     MISSING_AGREEMENT: ("ranks",),
     MISSING_PORT: ("comm",),
+    # all ranks became slower alike: nobody among them is the origin
+    MISSING_COMMON_CAUSE: ("step", "before_ns", "after_ns"),
     READ_STACK: ("rank",),
     TAKE_STACK: ("rank",),
     COMPARE_PATHS: ("ranks", "op", "comm"),

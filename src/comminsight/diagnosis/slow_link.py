@@ -17,6 +17,7 @@ from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.recurrence import MIN_WINDOW, Episode, Recurrence
 from comminsight.diagnosis.straggler_evidence import recurrence_evidence
 from comminsight.model.measures import StragglerMeasures
+from comminsight.model.ops import Backend
 from comminsight.model.topology import Communicator
 from comminsight.model.verdict import (
     Cause,
@@ -40,8 +41,8 @@ MIN_FIT = 0.5  # Jaccard index of affected ranks and members
 def find_slow_transfer(used: StragglerMeasures, step_ns: float) -> Episode | None:
     """The steps in which transfers of some ranks are slow, led by the rank they cost most.
 
-    Either the ranks differ (others transfer as fast as ever) or the time does (they began to be
-    slow); what was always slow for everybody has no normal to be compared with.
+    Others must transfer as fast as ever meanwhile: what is slow for everybody is no link, and on
+    one machine it is as a rule the processor.
     """
     delay_ns = used.transfer_delay_ns.astype(float)
     share = delay_ns / np.maximum(delay_ns + used.own_delay_ns, 1.0)
@@ -58,8 +59,10 @@ def find_slow_transfer(used: StragglerMeasures, step_ns: float) -> Episode | Non
     is_affected = typical_ns >= AFFECTED_RATIO * typical_ns.max()
     if is_affected.sum() < MIN_ENDS:
         return None
-    others_ns = float(np.median(typical_ns[~is_affected])) if not is_affected.all() else np.inf
-    if not is_onset and others_ns * CONTRAST > float(np.median(typical_ns[is_affected])):
+    if is_affected.all():
+        return None  # everybody alike: the machine or the fabric as a whole, no link of its own
+    others_ns = float(np.median(typical_ns[~is_affected]))
+    if others_ns * CONTRAST > float(np.median(typical_ns[is_affected])):
         return None
     column = int(np.median(cost_ns[first:], axis=0).argmax())
     recurrence = Recurrence.SINCE if first else Recurrence.ALWAYS
@@ -80,7 +83,7 @@ def judge_slow_link(
     is_affected = delay_ns >= AFFECTED_RATIO * delay_ns.max()
     affected = {int(rank) for rank in used.global_ranks[is_affected]}
     fitting = fitting_groups(communicators, affected)
-    if not fitting:
+    if not fitting or _is_loopback(used, fitting):
         return _no_group(coverage, affected)
     only = fitting[0][0] if len(fitting) == len(fitting[0]) == 1 else None
     # several may fit, since ranks are all that is known of a transfer delay here
@@ -138,6 +141,12 @@ def fitting_groups(
     fits = [_fit(group, affected) for group in groups]
     best = max(fits, default=0.0)
     return [g for g, fit in zip(groups, fits, strict=True) if fit == best >= MIN_FIT]
+
+
+def _is_loopback(used: StragglerMeasures, fitting: list[list[Communicator]]) -> bool:
+    """True when gloo moved everything inside one machine: that is its processor, not a link."""
+    backends = {communicator.backend for group in fitting for communicator in group}
+    return backends == {Backend.GLOO} and len(set(used.hosts)) == 1
 
 
 def _fit(group: Sequence[Communicator], affected: set[int]) -> float:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec.structs import replace
 
+from comminsight.analysis.changepoint import find_shift
 from comminsight.diagnosis import codes
 from comminsight.diagnosis.basis import MIN_STEPS, complete_steps, missing_basis, step_times_ns
 from comminsight.diagnosis.codes import message
@@ -50,10 +51,13 @@ NOISE_FACTOR = 1.0  # times what the worst other rank costs in a bad but usual s
 INTERMITTENT_COST_RATIO = 0.08
 ROTATING_RATIO = 0.6  # of the steps must be long for delays that wander to be mentioned
 BLIND_RATIO = 0.06  # of the step: a health that could hide more is stated with low confidence
+COMMON_RATIO = 0.15  # by which steps that are longer for all are no healthy ones
 FELT_RATIO = 0.25  # of the cost, by which the step must have become longer
 CLOCK_FACTOR = 2.0
 SECONDARY_RATIO = 0.33  # of the first culprit's cost; less is not named beside it
 OWN_SHARE = 0.6
+LEAD_RATIO = 0.6  # of the steps in which a named rank must be the most costly one
+RIVAL_FACTOR = 1.5  # by which a culprit's usual cost must exceed that of every rank not named
 
 
 def judge_straggler(
@@ -101,6 +105,11 @@ def _straggler_verdict(
         return _silent(Cause.NO_VERDICT, coverage, missing=[doubt])
     named = [one for one in own if one.cost_ns >= SECONDARY_RATIO * main.cost_ns]
     columns = [episode.column for episode in named]
+    rivals = _rivals(used, main, columns)
+    if rivals:
+        ranks = sorted(int(used.global_ranks[column]) for column in (*columns, *rivals))
+        doubt = message(codes.MISSING_AGREEMENT, ranks=ranks)
+        return _silent(Cause.NO_VERDICT, coverage, missing=[doubt])
     confidence = _confidence(main, float(needed_ns[main.column]))
     verdict = _verdict(used, coverage, main, columns, None)
     noise_ns = float(_noise_ns(excess_over_typical(used.step_cost_ns))[main.column])
@@ -110,6 +119,20 @@ def _straggler_verdict(
         measures={**verdict.measures, "noise_ns": noise_ns},
         next_actions=tuple(_actions(used, columns)),
     )
+
+
+def _rivals(used: StragglerMeasures, main: Episode, named: Sequence[int]) -> list[int]:
+    """Ranks that nobody names although they cost nearly as much as the worst one in a usual step:
+    under heavy-tailed noise one of several always comes first, and that is no evidence."""
+    excess_ns = excess_over_typical(used.step_cost_ns)[main.first : main.last]
+    if main.recurrence is Recurrence.INTERMITTENT:
+        excess_ns = excess_ns[excess_ns[:, main.column] >= main.cost_ns / 2]
+    usual_ns = np.median(excess_ns, axis=0)
+    n_led = np.bincount(excess_ns.argmax(axis=1), minlength=excess_ns.shape[1])
+    is_close = usual_ns * RIVAL_FACTOR > usual_ns[main.column]
+    if n_led[list(named)].sum() < LEAD_RATIO * len(excess_ns):
+        is_close |= n_led == np.delete(n_led, list(named)).max(initial=0)
+    return [int(column) for column in np.flatnonzero(is_close) if column not in named]
 
 
 def _imbalance_verdict(used: StragglerMeasures, coverage: Coverage, found: UniformPlace) -> Verdict:
@@ -249,12 +272,26 @@ def _nobody(
         codes.NOTHING_PERSISTS, cost_ns=round(float(np.median(cost_ns, axis=0).max())),
         needed_ns=round(float(needed_ns.min())), n_steps=n_steps,
     )  # fmt: skip
+    if (common := _common_slowdown(used)) is not None:
+        return _silent(Cause.NO_VERDICT, coverage, said=said, missing=[common])
     alone = alone_in_stage(used)
     missing = [message(codes.MISSING_REPLICAS, ranks=alone)] if alone else []
     verdict = _silent(Cause.HEALTHY, coverage, said=said, missing=missing)
     # what the noise would hide is not known to be absent
     is_blind = float(np.median(needed_ns)) > BLIND_RATIO * step_ns
     return replace(verdict, confidence=Confidence.LOW) if is_blind else verdict
+
+
+def _common_slowdown(used: StragglerMeasures) -> Message | None:
+    """What to say when the steps became longer for good although no rank stands out."""
+    times_ns = step_times_ns(used)
+    shift = find_shift(times_ns)
+    if shift is None or shift.after < (1 + COMMON_RATIO) * shift.before:
+        return None
+    return message(
+        codes.MISSING_COMMON_CAUSE, step=int(used.steps[shift.onset]),
+        before_ns=round(shift.before), after_ns=round(shift.after),
+    )  # fmt: skip
 
 
 def _silent(

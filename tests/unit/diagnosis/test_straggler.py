@@ -144,13 +144,14 @@ def test_a_slow_transfer_names_the_communicator_and_no_rank() -> None:
     assert [entry.code for entry in verdict.missing] == [codes.MISSING_PORT]
 
 
-def test_a_transfer_that_fits_several_groups_names_none_of_them() -> None:
+def test_transfers_that_became_slow_for_everybody_are_no_link() -> None:
     measures = quiet(coords=COORDS)
     for rank in range(8):
         measures = late(measures, rank, 9, slice(10, None), is_transfer=True)
     verdict = judge(measures)
-    assert (verdict.cause, verdict.comm_id) == (Cause.SLOW_LINK, -1)
-    assert said(verdict, codes.TRANSFER)["comm"] == "GLOBAL mesh_global#0 | DP mesh_dp"
+    assert (verdict.cause, verdict.culprits) == (Cause.NO_VERDICT, ())
+    assert [entry.code for entry in verdict.missing] == [codes.MISSING_COMMON_CAUSE]
+    assert verdict.missing[0].params["step"] == 110
 
 
 def test_work_and_transfer_alike_give_no_verdict() -> None:
@@ -214,3 +215,23 @@ def test_small_jobs(n_ranks: int) -> None:
     verdict = judge_straggler(shifted, world, coverage(n_ranks))
     assert verdict.culprits == (n_ranks - 1,)
     assert np.isfinite(list(verdict.measures.values())).all()
+
+
+def test_slow_transfers_of_gloo_inside_one_machine_are_no_link() -> None:
+    measures = replace(quiet(coords=COORDS), hosts=("node0",) * 8)
+    for rank in (4, 6):
+        measures = late(measures, rank, 12, slice(10, None), is_transfer=True)
+    verdict = judge(measures)
+    assert (verdict.cause, verdict.culprits) == (Cause.NO_VERDICT, ())
+
+
+def test_two_ranks_that_are_bad_alike_by_chance_are_not_told_apart() -> None:
+    noise = np.random.default_rng(4)
+    measures = quiet()
+    for rank in (3, 6):
+        cost_ns = measures.step_cost_ns.copy()
+        cost_ns[:, rank] = noise.exponential(9_000_000, len(cost_ns))
+        own_ns = measures.own_delay_ns.copy()
+        own_ns[:, rank] = cost_ns[:, rank]
+        measures = replace(measures, step_cost_ns=cost_ns, own_delay_ns=own_ns)
+    assert judge(measures).culprits in ((), (3, 6))
