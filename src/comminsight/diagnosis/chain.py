@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from comminsight.diagnosis.presence import Instance, Observed
 from comminsight.model.hang import HangEvent, InFlightOp
 from comminsight.model.ops import DType, Op
+from comminsight.model.ranges import missing_ranks
 from comminsight.model.verdict import ChainLevel, ChainLink, Coverage, OpRef
 
 UNKNOWN = "unknown"
@@ -68,7 +69,7 @@ def hang_coverage(event: HangEvent) -> Coverage:
     return Coverage(
         ranks_expected=event.world_size,
         ranks_seen=len(seen),
-        ranks_missing=tuple(sorted(set(range(event.world_size)) - seen)),
+        ranks_missing=missing_ranks(event.world_size, seen),
         records_lost=sum(state.records_lost for state in event.ranks),
         clock_error_ns=event.clock_error_ns,
     )

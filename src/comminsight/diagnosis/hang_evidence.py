@@ -12,6 +12,7 @@ from comminsight.diagnosis.presence import Instance, Observed
 from comminsight.diagnosis.signatures import Mismatch
 from comminsight.model.hang import Liveness, Presence, Stack, StackSource
 from comminsight.model.ops import Op
+from comminsight.model.ranges import missing_ranks
 from comminsight.model.verdict import Cause, Evidence, Message, MessageParam
 
 MAX_STACKS = 8
@@ -70,10 +71,9 @@ def missing_of(observed: Observed, found: Finding | None) -> Iterator[Message]:
     """What was not known, beginning with what weighs most."""
     event = observed.event
     seen = {state.global_rank for state in event.ranks}
-    unseen = set(range(event.world_size)) - seen
     # the ranks at which the waiting ends come alone and first: their data decides
-    deciding = unseen & set(found.culprits) if found is not None else set()
-    for ranks in (sorted(deciding), sorted(unseen - deciding)):
+    deciding = sorted(set(found.culprits) - seen) if found is not None else []
+    for ranks in (deciding, list(missing_ranks(event.world_size, {*seen, *deciding}))):
         if ranks:
             yield message(codes.MISSING_RANKS, ranks=ranks)
     lossy = [state for state in event.ranks if state.records_lost]

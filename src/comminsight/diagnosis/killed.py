@@ -13,6 +13,7 @@ from comminsight.diagnosis.chain import hang_chain, hang_coverage, op_name, op_r
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.presence import Observed, observe
 from comminsight.model.hang import HangEvent, Liveness, RankState
+from comminsight.model.ranges import missing_ranks
 from comminsight.model.topology import Communicator
 from comminsight.model.verdict import Cause, Confidence, Evidence, Message, Verdict
 
@@ -106,9 +107,9 @@ def _missing(event: HangEvent, silent: list[int]) -> Iterator[Message]:
     if silent:
         yield message(codes.MISSING_EXIT_STATUS, ranks=silent)
     seen = {state.global_rank for state in event.ranks}
-    unseen = sorted(set(range(event.world_size)) - seen)
+    unseen = missing_ranks(event.world_size, seen)
     if unseen:
-        yield message(codes.MISSING_RANKS, ranks=unseen)
+        yield message(codes.MISSING_RANKS, ranks=list(unseen))
 
 
 def _actions(dead: list[RankState]) -> Iterator[Message]:

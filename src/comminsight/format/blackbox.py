@@ -111,7 +111,7 @@ def parse_box(first: bytes, second: bytes | None = None, *, path: str = "") -> B
     return BoxData(
         identity=stated.identity,
         settings=stated.settings,
-        comms=_comms(head, second, stated.comm_dtype),
+        comms=_comms(head, second, stated.comm_dtype, tally),
         losses=_losses(head, second),
         in_flight=_in_flight(head, first, second, stated.record_dtype),
         ring=ring,
@@ -212,13 +212,17 @@ def _in_flight(head: Any, first: bytes, second: bytes, record_dtype: np.dtype[An
     return slots[np.argsort(slots["record"]["start_ns"], kind="stable")]
 
 
-def _comms(head: Any, data: bytes, comm_dtype: np.dtype[Any]) -> np.ndarray:
+def _comms(head: Any, data: bytes, comm_dtype: np.dtype[Any], tally: Tally) -> np.ndarray:
     """The published rows; a row does not change after publication but for two single words."""
     area = _areas(head)["comm"]
     n_bytes = min(int(head["comm_count"]), area.n_rows) * area.row_bytes
     if comm_dtype.itemsize != area.row_bytes:
         return np.zeros(0, COMM_DTYPE)
-    return upgrade_comms(np.frombuffer(data[area.offset : area.offset + n_bytes], comm_dtype))
+    rows, n_bad = upgrade_comms(
+        np.frombuffer(data[area.offset : area.offset + n_bytes], comm_dtype)
+    )
+    tally.add("segment_rows_bad", n_bad)
+    return rows
 
 
 def _losses(head: Any, data: bytes) -> np.ndarray:

@@ -11,6 +11,7 @@ import numpy as np
 from comminsight.errors import FormatError
 from comminsight.format.schema import Layout, dtype_of
 from comminsight.model.event import COMM_DTYPE
+from comminsight.model.ranges import MAX_MEMBERS
 from comminsight.model.topology import UNKNOWN_RANK, SessionIdentity
 
 MAX_JSON_BYTES = 1 << 20
@@ -18,7 +19,8 @@ BOOT_ID_CHARS = 8
 
 T = TypeVar("T")
 Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+Rank = Annotated[int, msgspec.Meta(ge=-(1 << 31), lt=MAX_MEMBERS)]
+WorldSize = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=MAX_MEMBERS)]
 
 
 class _Identity(msgspec.Struct, frozen=True):
@@ -27,9 +29,9 @@ class _Identity(msgspec.Struct, frozen=True):
     boot_id: str = ""
     pid: Int64 = -1
     pid_start_ticks: Int64 = 0
-    global_rank: Int32 = UNKNOWN_RANK
-    local_rank: Int32 = UNKNOWN_RANK
-    world_size: Int32 = -1
+    global_rank: Rank = UNKNOWN_RANK
+    local_rank: Rank = UNKNOWN_RANK
+    world_size: WorldSize = -1
     restart_count: Int64 = 0
     created_mono_ns: Int64 = 0
     created_real_ns: Int64 = 0

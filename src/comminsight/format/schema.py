@@ -26,6 +26,7 @@ from comminsight.model.ops import (
     RedOp,
     TimingSource,
 )
+from comminsight.model.ranges import MAX_MEMBERS
 
 MAX_RECORD_BYTES = 65_536
 MAX_FIELDS = 256
@@ -110,11 +111,18 @@ def convert_records(rows: np.ndarray) -> np.ndarray:
     return current
 
 
-def upgrade_comms(rows: np.ndarray) -> np.ndarray:
-    """``rows`` as a fresh array of COMM_DTYPE, missing fields and unknown backends as 0."""
+def upgrade_comms(rows: np.ndarray) -> tuple[np.ndarray, int]:
+    """``rows`` as a fresh array of COMM_DTYPE, and how many stated an impossible size or rank.
+
+    Missing fields and unknown backends are 0; an impossible size or rank is unknown.
+    """
     current = rows.copy() if rows.dtype == COMM_DTYPE else _copy_fields(rows, COMM_DTYPE)
     _forget_unknown_enums(current, COMM_ENUM_MAX)
-    return current
+    bad_size = (current["comm_size"] < 0) | (current["comm_size"] > MAX_MEMBERS)
+    bad_rank = (current["comm_rank"] < -1) | (current["comm_rank"] >= MAX_MEMBERS)
+    current["comm_size"][bad_size] = 0
+    current["comm_rank"][bad_rank] = -1
+    return current, int(np.count_nonzero(bad_size | bad_rank))
 
 
 def _copy_fields(rows: np.ndarray, target: np.dtype[Any]) -> np.ndarray:

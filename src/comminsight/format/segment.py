@@ -222,7 +222,9 @@ class SegmentReader:
         comm_dtype = self.header.comm_dtype
         row_bytes = LOSS_REASONS * _INT64_BYTES
         if frame.kind == FRAME_COMMS and self._fits(frame, comm_dtype.itemsize):
-            self._comm_parts.append(upgrade_comms(np.frombuffer(frame.payload, comm_dtype)))
+            rows, n_bad = upgrade_comms(np.frombuffer(frame.payload, comm_dtype))
+            self._comm_parts.append(rows)
+            self.tally.add("segment_rows_bad", n_bad)
         elif frame.kind == FRAME_LOSSES and self._fits(frame, row_bytes):
             table = np.frombuffer(frame.payload, "<i8").reshape(-1, LOSS_REASONS)
             self.losses = np.maximum(table, 0)

@@ -6,11 +6,13 @@ The order is kept, because the position in a member list is the communicator ran
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from itertools import islice
 
 from comminsight.errors import FormatError
 
 MAX_MEMBERS = 1 << 20
+MAX_LISTED = 4096  # missing ranks by name; beyond, their number says enough
 
 _ITEM = re.compile(r"(-?\d{1,10})(?:-(\d{1,10})(?::(\d{1,10}))?)?", re.ASCII)
 
@@ -45,6 +47,15 @@ def range_expand(text: str) -> list[int]:
         numbers.extend(expanded)
         offset += len(item) + 1
     return numbers
+
+
+def missing_ranks(world_size: int, seen: Collection[int]) -> tuple[int, ...]:
+    """The first ``MAX_LISTED`` ranks of the world that are not among ``seen``, ascending.
+
+    A world of any stated size costs no more than that: the number may come from a damaged file.
+    """
+    known = frozenset(seen)
+    return tuple(islice((r for r in range(world_size) if r not in known), MAX_LISTED))
 
 
 def _run_length(values: list[int], start: int) -> int:

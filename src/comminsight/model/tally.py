@@ -36,6 +36,9 @@ TALLY_NAMES: dict[str, TallyName] = {
         TallyName("segment_frames_bad", Severity.ERROR, "frames whose checksum is wrong"),
         TallyName("segment_bytes_skipped", Severity.ERROR, "bytes passed over to find a frame"),
         TallyName("segment_records_bad", Severity.ERROR, "records with impossible values"),
+        TallyName(
+            "segment_rows_bad", Severity.ERROR, "communicators of an impossible size or rank"
+        ),
         TallyName("segment_files_unreadable", Severity.ERROR, "files that could not be read"),
         TallyName("ring_records_read", Severity.INFO, "records read from a black-box ring"),
         TallyName("ring_records_torn", Severity.LOSS, "ring records being overwritten while read"),

@@ -105,7 +105,10 @@ class OpRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
-    """What the verdict was based on, and what was lost."""
+    """What the verdict was based on, and what was lost.
+
+    ``ranks_missing`` names the first 4,096; ``ranks_expected - ranks_seen`` is their number.
+    """
 
     ranks_expected: int
     ranks_seen: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from comminsight.analysis.alignment import AlignedStep
+from comminsight.model.ranges import missing_ranks
 from comminsight.model.tally import TALLY_NAMES, Severity, Tally
 from comminsight.model.trace import RunTrace
 from comminsight.model.verdict import Coverage
@@ -19,7 +20,6 @@ def run_coverage(trace: RunTrace, aligned: Sequence[AlignedStep], tally: Tally) 
     ``unseen_step_ratio`` is the share of the ranks' steps that are not complete.
     """
     seen = [rank.global_rank for rank in trace.ranks]
-    missing = sorted(set(range(trace.world_size)) - set(seen))
     windows = [window for step in aligned for window in step.members.values()]
     complete = sum(window.coverage_complete for window in windows)
     used = sum(all(w.coverage_complete for w in step.members.values()) for step in aligned)
@@ -27,7 +27,7 @@ def run_coverage(trace: RunTrace, aligned: Sequence[AlignedStep], tally: Tally) 
     return Coverage(
         ranks_expected=trace.world_size,
         ranks_seen=len(seen),
-        ranks_missing=tuple(missing),
+        ranks_missing=missing_ranks(trace.world_size, seen),
         records_read=records,
         records_lost=sum(tally[name] for name in LOST),
         steps_used=used,
