@@ -22,13 +22,14 @@ from comminsight.model.tally import Tally
 from comminsight.model.topology import UNKNOWN_RANK, SessionIdentity
 
 # Filters that somebody asked for are no loss; a record that did not reach a segment is a gap of
-# the arrival numbers already.
+# the arrival numbers already, and one that a shell tool was too slow for is in the segment.
 NOT_CAPTURE_LOSS = (
     LossReason.BELOW_MIN_SIZE,
     LossReason.MASKED,
     LossReason.RING_OVERWRITTEN,
     LossReason.SEGMENT_WRITE,
     LossReason.SEGMENT_CAP,
+    LossReason.FIFO_FULL,
 )
 
 

@@ -106,8 +106,11 @@ def parse_box(first: bytes, second: bytes | None = None, *, path: str = "") -> B
     ring, torn_seqs, overwritten_seq = _ring(head, first, second)
     ring = ring.view(stated.record_dtype)
     tally.add("ring_records_read", len(ring))
+    numbers = ring["seq"]
     ring, n_bad = upgrade_records(ring)
     tally.add("segment_records_bad", n_bad)
+    if n_bad:
+        torn_seqs = np.union1d(torn_seqs, np.setdiff1d(numbers, ring["seq"]))
     return BoxData(
         identity=stated.identity,
         settings=stated.settings,

@@ -6,7 +6,7 @@ error, so that a counter cannot be misspelt into silence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 
 import msgspec
@@ -65,6 +65,10 @@ TALLY_NAMES: dict[str, TallyName] = {
     )
 }
 
+# What keeps a record from its readers, each record under one name. ``segment_records_bad`` is not
+# among them: the number of a record that was thrown away is counted as missing already.
+NOT_READ = ("capture_lost", "seq_gaps", "ring_records_overwritten", "ring_records_torn")
+
 
 class Tally:
     """A mapping from declared counter name to count."""
@@ -96,6 +100,10 @@ class Tally:
         if name not in TALLY_NAMES:
             raise KeyError(f"undeclared tally {name!r}: declare it in model/tally.py")
         return self._counts.get(name, 0)
+
+    def sum_of(self, names: Iterable[str]) -> int:
+        """Sum of these counters."""
+        return sum(self[name] for name in names)
 
     def as_dict(self) -> dict[str, int]:
         """Counts above zero, by name."""

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from comminsight.analysis.alignment import AlignedStep
 from comminsight.model.ranges import missing_ranks
-from comminsight.model.tally import TALLY_NAMES, Severity, Tally
+from comminsight.model.tally import NOT_READ, TALLY_NAMES, Severity, Tally
 from comminsight.model.trace import RunTrace
 from comminsight.model.verdict import Coverage
 
 # lost to the verdict: never recorded, or recorded and not usable
-LOST = ("capture_lost", "seq_gaps", "order_late", "order_bad", "order_dropped")
+LOST = (*NOT_READ, "order_late", "order_bad", "order_dropped")
 
 
 def run_coverage(trace: RunTrace, aligned: Sequence[AlignedStep], tally: Tally) -> Coverage:
@@ -29,7 +29,7 @@ def run_coverage(trace: RunTrace, aligned: Sequence[AlignedStep], tally: Tally) 
         ranks_seen=len(seen),
         ranks_missing=missing_ranks(trace.world_size, seen),
         records_read=records,
-        records_lost=sum(tally[name] for name in LOST),
+        records_lost=tally.sum_of(LOST),
         steps_used=used,
         steps_excluded=len(aligned) - used,
         clock_error_ns=trace.clocks.max_error_ns,

@@ -9,6 +9,7 @@ import numpy as np
 from comminsight.capture.session import SessionData
 from comminsight.format.layout import SLOT_OVERDUE
 from comminsight.model.hang import HangEvent, Liveness, RankState, Stack
+from comminsight.model.tally import NOT_READ
 from comminsight.pipeline.hang_event import RankView, hang_event
 from comminsight.pipeline.load import world_size
 from comminsight.pipeline.trace import joined_communicators
@@ -28,7 +29,7 @@ def rank_view(session: SessionData, comm_ids: np.ndarray, exit_status: str = "")
             pid=session.identity.pid,
             last_event_ns=int(np.max([last[f].max(initial=0) for f in ("start_ns", "end_ns")])),
             exit_status=exit_status,
-            records_lost=session.tally["capture_lost"] + session.tally["seq_gaps"],
+            records_lost=session.tally.sum_of(NOT_READ),
         ),
         records=session.records[-TAIL_RECORDS:],
         in_flight=np.ascontiguousarray(slots["record"]),
