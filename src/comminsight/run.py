@@ -24,6 +24,7 @@ from comminsight.model.tally import Tally
 from comminsight.model.trace import RunTrace
 from comminsight.model.verdict import Coverage, Message
 from comminsight.model.views import StepOps
+from comminsight.pipeline.breaks import at_first_break
 from comminsight.pipeline.coverage import run_coverage
 from comminsight.pipeline.ends import as_of, exit_statuses, first_failure
 from comminsight.pipeline.facts import run_facts
@@ -155,6 +156,8 @@ class Run:
         failure = first_failure(sessions, self.manifests)
         if failure is not None:
             sessions, now_ns = as_of(sessions, failure), failure.ended_mono_ns
+        elif not is_running and (found := at_first_break(sessions, self.manifests)) is not None:
+            sessions, now_ns = found
         return observe(
             sessions,
             now_mono_ns=now_ns,

@@ -35,7 +35,8 @@ def judge_run(
     lasting = [event for event in events if is_unresolved(event, trace, sessions)]
     ended = judge_end(lasting, at_end, trace)
     speed = judge_straggler(measures, trace.communicators, coverage)
-    return (*ended, speed)
+    # that speed tells nothing is no news beside what the run hangs in or ended by
+    return ended if ended and speed.cause in UNREMARKABLE else (*ended, speed)
 
 
 def judge_end(

@@ -41,7 +41,7 @@ WAIT_NS = "longest_wait_ns"
 def headline(verdict: Verdict, report: RunReport, words: Catalogue) -> str:
     """The verdict in one sentence."""
     head = words.text(
-        f"headline.{verdict.cause}",
+        _headline_code(verdict),
         ranks=list(verdict.culprits),
         where=_where(verdict, report, words),
         op=op_phrase(verdict.first_bad_op, words),
@@ -49,6 +49,13 @@ def headline(verdict: Verdict, report: RunReport, words: Catalogue) -> str:
         n_ranks=verdict.coverage.ranks_seen,
     )
     return _sentence([head, *_clauses(verdict, words)], words)
+
+
+def _headline_code(verdict: Verdict) -> str:
+    """A rank that left in order did not die, though its peers miss it all the same."""
+    has_left = any(entry.message.code == "evidence.left" for entry in verdict.evidence)
+    is_left = verdict.cause is Cause.RANK_DEAD and has_left
+    return "headline.RANK_LEFT" if is_left else f"headline.{verdict.cause}"
 
 
 def no_verdict_headline(words: Catalogue) -> str:

@@ -177,7 +177,7 @@ def test_a_hang_of_an_earlier_life_is_over(observed_real_ns, expected):
 
 
 def at_end(*in_flight, liveness=ALIVE):
-    ranks = tuple(RankState(global_rank=rank, liveness=liveness) for rank in (0, 1))
+    ranks = tuple(RankState(global_rank=rank, liveness=liveness, is_whole=True) for rank in (0, 1))
     return msgspec.structs.replace(event(*in_flight), ranks=ranks)
 
 

@@ -1,0 +1,76 @@
+"""The moment at which ops began to fail, for runs in which no process failed first.
+
+A rank that waits too long gives up, or its partner leaves: its op fails, the rest is consequence.
+Seen from that moment, the failed op was one in flight, and whoever had not entered it was awaited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from comminsight.capture.session import SessionData
+from comminsight.format.layout import SLOT_DTYPE, SLOT_OVERDUE
+from comminsight.model.hang import Liveness
+from comminsight.model.manifest import LaunchManifest
+from comminsight.model.ops import OpState
+from comminsight.pipeline.ends import BROKEN, known_ends
+from comminsight.pipeline.trace import OP_KINDS
+
+
+def at_first_break(
+    sessions: Sequence[SessionData], manifests: Sequence[LaunchManifest]
+) -> tuple[tuple[SessionData, ...], int] | None:
+    """(the sessions as they stood when the first op failed for good, that instant in ns).
+
+    None when no op did, or when the sessions share no clock to say which was first.
+    """
+    broken = {s.identity.session_id: last_broken(s.records) for s in sessions}
+    ends_ns = [int(rows["end_ns"].min()) for rows in broken.values() if len(rows)]
+    if not ends_ns or len({s.identity.boot_id for s in sessions}) > 1:
+        return None
+    at_ns = min(ends_ns)
+    ended = {name: end.ended_mono_ns for name, end in known_ends(manifests).items()}
+    return tuple(
+        standing(s, broken[s.identity.session_id], at_ns, ended.get(s.identity.session_id))
+        for s in sessions
+    ), at_ns
+
+
+def last_broken(records: np.ndarray) -> np.ndarray:
+    """The ops that failed and that the session did not survive: no later op of it ended well."""
+    broken = records[np.isin(records["state"], BROKEN) & (records["end_ns"] > 0)]
+    is_done = (records["state"] == OpState.DONE) & np.isin(records["kind"], OP_KINDS)
+    last_start_ns = int(records["start_ns"][is_done].max(initial=0))
+    lasting: np.ndarray = broken[broken["end_ns"] > last_start_ns]
+    return lasting
+
+
+def standing(
+    session: SessionData, broken: np.ndarray, at_ns: int, ended_ns: int | None
+) -> SessionData:
+    """One session at ``at_ns``: what failed under it was in flight, and it lived unless it is known
+    to have ended before, or closed its recorder with nothing failed."""
+    slots = np.zeros(len(broken), SLOT_DTYPE)
+    slots["record"] = broken
+    slots["state_word"] = SLOT_OVERDUE
+    is_kept = ~np.isin(session.records["seq"], broken["seq"])
+    return replace(
+        session,
+        liveness=liveness_at(session, at_ns, ended_ns, has_broken=len(broken) > 0),
+        records=session.records[is_kept],
+        in_flight=np.concatenate([session.in_flight, slots]),
+    )
+
+
+def liveness_at(
+    session: SessionData, at_ns: int, ended_ns: int | None, *, has_broken: bool
+) -> Liveness:
+    """Whether the process lived at that moment, as far as its end or its records tell."""
+    last_ns = int(session.records["end_ns"].max(initial=0))
+    if has_broken or last_ns > at_ns or (ended_ns is not None and ended_ns > at_ns):
+        is_leaving = session.liveness is Liveness.CLOSED and not has_broken and last_ns <= at_ns
+        return Liveness.CLOSED if is_leaving else Liveness.ALIVE
+    return session.liveness
