@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
 from comminsight.diagnosis import codes
 from comminsight.diagnosis.straggler import judge_straggler
 from comminsight.model.measures import StragglerMeasures
+from comminsight.model.ops import Backend
 from comminsight.model.topology import CommRole
 from comminsight.model.verdict import Cause, ChainLevel, Confidence, Coverage, Verdict
 from tests.unit.diagnosis.events import comm
@@ -218,11 +220,13 @@ def test_small_jobs(n_ranks: int) -> None:
 
 
 def test_slow_transfers_of_gloo_inside_one_machine_are_no_link() -> None:
-    measures = replace(quiet(coords=COORDS), hosts=("node0",) * 8)
+    measures = quiet(coords=COORDS)
     for rank in (4, 6):
         measures = late(measures, rank, 12, slice(10, None), is_transfer=True)
-    verdict = judge(measures)
-    assert (verdict.cause, verdict.culprits) == (Cause.NO_VERDICT, ())
+    gloo = [msgspec.structs.replace(c, backend=Backend.GLOO) for c in (WORLD, *DP)]
+    for hosts, cause in ((measures.hosts, Cause.SLOW_LINK), (("a",) * 8, Cause.NO_VERDICT)):
+        verdict = judge_straggler(replace(measures, hosts=hosts), gloo, coverage())
+        assert (verdict.cause, verdict.culprits) == (cause, ())
 
 
 def test_two_ranks_that_are_bad_alike_by_chance_are_not_told_apart() -> None:
