@@ -27,9 +27,8 @@ class Drain {
     uint32_t n_records;
     uint32_t n_numbers;
     struct {
-      uint16_t comm;
+      uint16_t writer;  // as Recorder::writer_of
       bool is_lost;
-      bool is_marker;  // nothing is lost with it but a hint
     } numbers[kFrameRecords];
   };
 

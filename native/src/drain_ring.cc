@@ -41,11 +41,10 @@ void Drain::collect(int64_t head, int64_t now) {
   for (; seq <= head && batch_.n_numbers < kFrameRecords; seq++) {
     ci_record& record = records[batch_.n_records];
     const Ring::Read read = r.ring.read(seq, &record);
-    const uint32_t writer = read == Ring::kGot ? record.comm_index : r.writer_of(seq);
+    const uint32_t writer = read != Ring::kGot ? r.writer_of(seq) : is_marker(record) ? Recorder::kMarker : record.comm_index;
     if (read == Ring::kPending && writer != Recorder::kNobody && wait_for(seq, now)) break;
     if (read == Ring::kGot) batch_.n_records++;
-    const bool is_marker = read == Ring::kGot && (record.state == CI_OPSTATE_OPEN || record.comm_index == 0);
-    batch_.numbers[batch_.n_numbers++] = {static_cast<uint16_t>(writer), read != Ring::kGot, is_marker};
+    batch_.numbers[batch_.n_numbers++] = {static_cast<uint16_t>(writer), read != Ring::kGot};
   }
   batch_.next_seq = seq;
 }
@@ -85,11 +84,11 @@ void Drain::settle(bool in_segment) {
   const auto* records = static_cast<const ci_record*>(writer_.payload());
   const bool counts_failure = !in_segment && !writer_.is_refused();
   for (uint32_t i = 0; i < batch_.n_numbers; i++) {
-    const uint32_t comm = batch_.numbers[i].comm;
-    if (comm > CI_COMM_CAPACITY) continue;  // kNobody: counted by its producer
-    r.consumed(comm);
-    if (batch_.numbers[i].is_lost) r.lose(comm, CI_LOSSREASON_RING_OVERWRITTEN);
-    else if (counts_failure && !batch_.numbers[i].is_marker) r.lose(comm, CI_LOSSREASON_SEGMENT_WRITE);
+    const uint32_t writer = batch_.numbers[i].writer;
+    if (writer > CI_COMM_CAPACITY && writer != Recorder::kMarker) continue;  // kNobody: counted by its producer
+    r.consumed(writer);
+    if (batch_.numbers[i].is_lost) r.lose_number(writer, CI_LOSSREASON_RING_OVERWRITTEN);
+    else if (counts_failure) r.lose_number(writer, CI_LOSSREASON_SEGMENT_WRITE);
   }
   for (uint32_t i = 0; i < batch_.n_records; i++) fifo_.write_record(r, records[i]);
   stuck_seq_ = 0;

@@ -149,7 +149,7 @@ bool Recorder::complete(int slot, const Outcome& end) {
     record.end_ns = 0;
   }
   free_slot(slot, record.comm_index);
-  const bool written = publish(record.comm_index, &record, true);
+  const bool written = publish(record.comm_index, &record);
   if (written) add(ops_recorded_, 1);
   return written;
 }
@@ -164,22 +164,22 @@ void Recorder::recycle(int slot) {
   add(slots_recycled, 1);
 }
 
-bool Recorder::publish(uint32_t comm, ci_record* record, bool with_quota) {
-  CommState& state = comms.state(comm);
+bool Recorder::publish(uint32_t writer, ci_record* record) {
+  CommState& state = backlog_of(writer);
   add(state.ring_backlog, 1);
   const int64_t backlog = ring.head() - load_relaxed(consumed_seq);
-  if (with_quota && is_over_ring_share(state, backlog)) {
+  if (writer != kMarker && is_over_ring_share(state, backlog)) {
     sub(state.ring_backlog, 1);
-    lose(comm, CI_LOSSREASON_RING_QUOTA);
+    lose(writer, CI_LOSSREASON_RING_QUOTA);
     return false;
   }
   const int64_t seq = ring.take();
-  note_writer(seq, comm);
+  note_writer(seq, writer);
   const bool written = ring.put(seq, record);
   if (!written) {
     note_writer(seq, kNobody);
     sub(state.ring_backlog, 1);
-    lose(comm, CI_LOSSREASON_RING_OVERWRITTEN);
+    lose_number(writer, CI_LOSSREASON_RING_OVERWRITTEN);
   }
   if (backlog >= kWakeBacklog && load_relaxed(wake_pending) == 0 && exchange(wake_pending, 1) == 0) {
     add(producer_wakes, 1);
@@ -206,7 +206,7 @@ bool Recorder::is_drain_stuck() {
   return load_relaxed(looks_in_vain_) > kStuckLooks;
 }
 
-bool Recorder::publish_marker(ci_record* record) { return publish(record->comm_index, record, false); }
+bool Recorder::publish_marker(ci_record* record) { return publish(kMarker, record); }
 
 void Recorder::drain_marker() {
   ci_record record = {};
@@ -222,8 +222,13 @@ void Recorder::lose(uint32_t comm, uint32_t reason, int64_t count) {
   add(losses_[loss_row(comm) * CI_LOSS_REASONS + reason], count);
 }
 
-void Recorder::note_writer(int64_t seq, uint32_t comm) {
-  store_relaxed(writers_[seq % kWriters], (seq / kWriters & 63) << 10 | comm);
+void Recorder::lose_number(uint32_t writer, uint32_t reason) {
+  if (writer == kMarker) lose_marker();
+  else lose(writer, reason);
+}
+
+void Recorder::note_writer(int64_t seq, uint32_t writer) {
+  store_relaxed(writers_[seq % kWriters], (seq / kWriters & 63) << 10 | writer);
 }
 
 uint32_t Recorder::writer_of(int64_t seq) const {
@@ -236,8 +241,9 @@ void Recorder::wake_drain() {
   futex_wake(wake_word);
 }
 
-// A key's value costs no allocation and no thread-local segment, unlike `thread_local` in a library that
-// is loaded late. A forked child inherits the value, hence the depth in its upper half.
+// A key's value needs no thread-local segment, unlike `thread_local` in a library that is loaded late. The
+// C library allocates for it at most once per thread, at that thread's first op, and only in a process with
+// more than 32 keys. A forked child inherits the value, hence the depth in its upper half.
 uint32_t Recorder::thread_id() {
   const uint64_t known = has_tid_key_ ? reinterpret_cast<uint64_t>(pthread_getspecific(tid_key_)) : 0;
   const uint64_t mark = uint64_t{fork_depth} + 1;
@@ -269,6 +275,7 @@ int64_t Recorder::stat(int32_t which) const {
     case CI_STAT_PEERS_UNPLACED: return static_cast<int64_t>(comms.peers_unplaced());
     case CI_STAT_SLOTS_RECYCLED: return load_relaxed(slots_recycled);
     case CI_STAT_FORK_DEPTH: return fork_depth;
+    case CI_STAT_MARKERS_LOST: return load_relaxed(markers_lost_);
   }
   if (which < kLossSumStat || which >= kLossSumStat + CI_LOSS_REASONS) return -1;
   for (int64_t row = 0; row < CI_COMM_CAPACITY; row++)

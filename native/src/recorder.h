@@ -29,10 +29,17 @@ enum ci_stat : int32_t {
   CI_STAT_SLOTS_RECYCLED = 12,  // overdue ops whose slot went to another op
   CI_STAT_FORK_DEPTH = 13,      // forks between this process and the first recorder
   CI_STAT_FORKED_OPS = 14,      // ops of a forked child on its parent's communicators
+  CI_STAT_MARKERS_LOST = 15,    // records that are no op's end and were overwritten, refused or removed
 };
 constexpr int32_t kLossSumStat = 64;  // CI_STAT 64 + reason: sum over all rows of one reason
 
 namespace ci {
+
+// A hint about an op that is still in flight, or a record of no communicator: no op is lost with it, since
+// the op's end follows and is recorded or counted by itself.
+inline bool is_marker(const ci_record& record) {
+  return record.state == CI_OPSTATE_OPEN || record.state == CI_OPSTATE_OVERDUE || record.comm_index == 0;
+}
 
 class Recorder {
  public:
@@ -49,6 +56,7 @@ class Recorder {
   void launched(uint64_t handle);
   bool end(uint64_t handle, uint8_t state, uint8_t timing_source);
   void lose(uint32_t comm, uint32_t reason, int64_t count = 1);
+  void lose_marker() { add(markers_lost_, 1); }
   // A record that is not an op's end: OPEN, OVERDUE, DRAIN, NOTICE. No quota.
   bool publish_marker(ci_record* record);
   // Everything before it may be committed.
@@ -61,14 +69,17 @@ class Recorder {
   bool complete(int slot, const Outcome& end);
   // Gives the slot of an overdue op, taken by the caller, to others.
   void recycle(int slot);
-  // Says that record `seq` of `comm` has left the backlog.
-  void consumed(uint32_t comm) { sub(comms.state(comm).ring_backlog, 1); }
-  // Row of the communicator that took number `seq`: 0 when that is not known (any more), kNobody when its
-  // record was given up and counted by the producer itself.
+  // Says that a number of this writer has left the backlog.
+  void consumed(uint32_t writer) { sub(backlog_of(writer).ring_backlog, 1); }
+  // Who took number `seq`: the row of a communicator, kMarker for what is no op's end, 0 when that is not
+  // known (any more), kNobody when its record was given up and counted by the producer itself.
   uint32_t writer_of(int64_t seq) const;
+  // Counts the record of a number as lost.
+  void lose_number(uint32_t writer, uint32_t reason);
   void wake_drain();
 
   static constexpr uint32_t kNobody = 1023;
+  static constexpr uint32_t kMarker = 1022;
   static constexpr int64_t kWriters = 8 * CI_RING_CAPACITY;  // numbers that writer_of remembers
 
   Box box;
@@ -108,11 +119,12 @@ class Recorder {
   int take_slot(uint32_t comm, uint32_t* reason);
   void fill_slot(int slot, const ci_record& record);
   void free_slot(int slot, uint32_t comm);
-  bool publish(uint32_t comm, ci_record* record, bool with_quota);
+  bool publish(uint32_t writer, ci_record* record);
+  CommState& backlog_of(uint32_t writer) { return comms.state(writer == kMarker ? 0 : writer); }
   bool is_over_ring_share(const CommState& state, int64_t backlog);
   bool is_drain_stuck();
   uint32_t thread_id();
-  void note_writer(int64_t seq, uint32_t comm);
+  void note_writer(int64_t seq, uint32_t writer);
 
   pthread_key_t tid_key_;
   bool has_tid_key_;
@@ -122,7 +134,8 @@ class Recorder {
   int64_t last_look_ns_;
   uint32_t looks_in_vain_;
   alignas(64) int64_t ops_recorded_;
-  uint16_t writers_[kWriters];  // lap << 10 | communicator of a number: names what was overwritten
+  int64_t markers_lost_;
+  uint16_t writers_[kWriters];  // lap << 10 | writer of a number: names what was overwritten
 };
 
 }  // namespace ci

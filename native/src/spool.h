@@ -13,14 +13,18 @@ class Spool {
   int prepare(const Settings& settings, const ProcessFacts& facts);
   const char* dir() const { return dir_; }
   // Removes the oldest sealed segments until `room_bytes` more fit under the cap; their ops are counted
-  // as SEGMENT_CAP.
-  void make_room(Recorder& recorder, int64_t room_bytes);
+  // as SEGMENT_CAP. 0 or errno: one that cannot be removed stops it, and the cap holds only if nothing more
+  // is written.
+  int make_room(Recorder& recorder, int64_t room_bytes);
 
  private:
   int open_session_dir(const Settings& settings, const ProcessFacts& facts);
-  void remove_counted(Recorder& recorder, uint32_t number);
+  int remove_counted(Recorder& recorder, const char* path);
+  void count_lost(Recorder& recorder, int fd, int64_t file_bytes);
+  bool count_frame(Recorder& recorder, int fd, const ci_frame_header& frame, int64_t payload_at);
 
   char dir_[kPathBytes];
+  bool has_told_;
   int64_t lost_[CI_COMM_CAPACITY + 1];
   ci_record buffer_[512];
 };

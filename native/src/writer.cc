@@ -57,7 +57,7 @@ int Writer::open(Recorder& recorder) {
 
 int Writer::start_segment(Recorder& recorder) {
   if (const int error = spool_.prepare(recorder.settings, recorder.facts)) return error;
-  spool_.make_room(recorder, recorder.settings.segment_bytes);
+  if (const int error = spool_.make_room(recorder, recorder.settings.segment_bytes)) return error;
   uint32_t number = recorder.segment_number + 1;
   if (const int error = segment_.create(spool_.dir(), &number)) return error;
   if (const int error = segment_.append(preface_, preface(recorder, number))) {

@@ -19,7 +19,7 @@ HOST_FUTURE, GLOO = 1, 2
 STATS = (
     "ops_begun", "records_pushed", "ops_recorded", "ops_in_flight", "lost", "drained_seq",
     "drain_ticks", "slot_scans", "producer_wakes", "segments_sealed", "segment_errno",
-    "peers_unplaced", "slots_recycled", "fork_depth", "forked_ops",
+    "peers_unplaced", "slots_recycled", "fork_depth", "forked_ops", "markers_lost",
 )  # fmt: skip
 LOSS_SUM = 64
 
