@@ -62,11 +62,12 @@ int Box::create_in(const char* dir, const ProcessFacts& facts) {
   const int64_t created_mono_ns = mono_ns();
   snprintf(path_, sizeof path_, "%s/%lld-%lld-%lld.box", dir, static_cast<long long>(facts.pid),
            static_cast<long long>(facts.start_ticks), static_cast<long long>(created_mono_ns));
-  fd_ = open(path_, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (fd_ < 0) return errno;
-  const int error = reserve_and_map();
+  const int fd = open(path_, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (fd < 0) return errno;
+  int error = file_.hold(fd);
+  if (error == 0) error = reserve_and_map(fd);
   if (error != 0) {
-    close(fd_);
+    file_.close();
     unlink(path_);
     return error;
   }
@@ -75,13 +76,13 @@ int Box::create_in(const char* dir, const ProcessFacts& facts) {
   return 0;
 }
 
-int Box::reserve_and_map() {
-  if (fchmod(fd_, 0600) != 0) return errno;
-  if (!has_room(fd_)) return ENOSPC;
+int Box::reserve_and_map(int fd) {
+  if (fchmod(fd, 0600) != 0) return errno;
+  if (!has_room(fd)) return ENOSPC;
   // A sparse file on a file system that fills up later would kill the writer with SIGBUS.
-  if (const int error = reserve(fd_)) return error;
-  if (const int error = lock_owner(fd_)) return error;
-  void* map = mmap(nullptr, CI_BOX_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd_, 0);
+  if (const int error = reserve(fd)) return error;
+  if (const int error = lock_owner(fd)) return error;
+  void* map = mmap(nullptr, CI_BOX_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
   if (map == MAP_FAILED) return errno;
   header_ = static_cast<ci_box_header*>(map);
   return 0;
@@ -131,9 +132,9 @@ void Box::store_json(const char* json, size_t bytes) {
 
 void Box::mark_closed() { store_release(header_->state, CI_BOX_CLOSED); }
 
-void Box::forget(bool close_descriptor) {
+void Box::forget(bool directly_after_fork) {
   munmap(header_, CI_BOX_BYTES);
-  if (close_descriptor) close(fd_);
+  file_.forget(directly_after_fork);
 }
 
 }  // namespace ci

@@ -5,6 +5,7 @@
 #define COMMINSIGHT_BOX_H
 #include <cstddef>
 
+#include "descriptor.h"
 #include "host.h"
 #include "settings.h"
 #include "wire.h"
@@ -21,9 +22,8 @@ class Box {
   // Puts a new identity JSON beside the old one and switches over with one store of json_offset.
   void store_json(const char* json, size_t bytes);
   void mark_closed();
-  // In a forked child: lets go of the parent's box without touching it. Only directly after the fork may
-  // the descriptor be closed too; later its number may belong to another file.
-  void forget(bool close_descriptor);
+  // In a forked child: lets go of the parent's box without touching it.
+  void forget(bool directly_after_fork);
 
   ci_box_header* header() const { return header_; }
   ci_comm_row* comms() const { return at<ci_comm_row>(CI_BOX_COMM_OFFSET); }
@@ -38,11 +38,11 @@ class Box {
     return reinterpret_cast<T*>(reinterpret_cast<char*>(header_) + offset);
   }
   int create_in(const char* dir, const ProcessFacts& facts);
-  int reserve_and_map();
+  int reserve_and_map(int fd);
   void fill_header(const ProcessFacts& facts);
 
   ci_box_header* header_;
-  int fd_;
+  Descriptor file_;  // kept for its lock alone
   char path_[kPathBytes + 80];
 };
 

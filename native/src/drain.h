@@ -14,7 +14,11 @@ class Drain {
   void run();                        // the thread: until recorder->stop, then seals
   // One round; public for the native tests, which run it without a thread.
   void round(bool is_last);
-  void forget(bool close_descriptor) { writer_.forget(close_descriptor); }
+  // In a forked child.
+  void forget(bool directly_after_fork) {
+    writer_.forget(directly_after_fork);
+    fifo_.forget(directly_after_fork);
+  }
 
  private:
   struct Due {

@@ -28,25 +28,24 @@ void Fifo::write_record(Recorder& recorder, const ci_record& record) {
   if (recorder.settings.fifo[0] == 0 || !attach(recorder)) return;
   char line[512];  // below PIPE_BUF: a line is written whole or not at all
   const size_t n = render(record, line, sizeof line);
-  if (write(fd_, line, n) == static_cast<ssize_t>(n)) return;
-  recorder.lose(record.comm_index, CI_LOSSREASON_FIFO_FULL);
-  if (errno == EAGAIN) return;
-  close(fd_);  // EPIPE: the reader left; SIGPIPE is blocked in this thread
-  is_open_ = false;
+  if (write(file_.number(), line, n) == static_cast<ssize_t>(n)) return;
+  const bool is_full = errno == EAGAIN;
+  recorder.lose_number(is_marker(record) ? Recorder::kMarker : record.comm_index, CI_LOSSREASON_FIFO_FULL);
+  if (!is_full) file_.close();  // EPIPE: the reader left; SIGPIPE is blocked in this thread
 }
 
 // Nobody reads: nothing is dropped, there is no stream. Looked for once a second.
 bool Fifo::attach(const Recorder& recorder) {
-  if (is_open_) return true;
+  if (file_.is_ours()) return true;
   const int64_t now = mono_ns();
   if (now < retry_at_ns_) return false;
   retry_at_ns_ = now + kNsPerS;
+  const int fd = open(recorder.settings.fifo, O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
   struct stat st;
-  fd_ = open(recorder.settings.fifo, O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
-  if (fd_ < 0) return false;
-  is_open_ = fstat(fd_, &st) == 0 && S_ISFIFO(st.st_mode);
-  if (!is_open_) close(fd_);
-  return is_open_;
+  if (fd < 0 || file_.hold(fd) != 0) return false;
+  if (fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode)) return true;
+  file_.close();
+  return false;
 }
 
 }  // namespace ci

@@ -2,6 +2,7 @@
 // is slow. Off unless COMMINSIGHT_FIFO names a FIFO. Used by the drain thread only.
 #ifndef COMMINSIGHT_FIFO_H
 #define COMMINSIGHT_FIFO_H
+#include "descriptor.h"
 #include "recorder.h"
 
 namespace ci {
@@ -9,12 +10,12 @@ namespace ci {
 class Fifo {
  public:
   void write_record(Recorder& recorder, const ci_record& record);
+  void forget(bool directly_after_fork) { file_.forget(directly_after_fork); }
 
  private:
   bool attach(const Recorder& recorder);
 
-  bool is_open_;
-  int fd_;
+  Descriptor file_;
   int64_t retry_at_ns_;
 };
 

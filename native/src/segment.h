@@ -1,11 +1,10 @@
 // One segment file: opened with its preface, grown by whole frames, sealed by a rename.
 #ifndef COMMINSIGHT_SEGMENT_H
 #define COMMINSIGHT_SEGMENT_H
-#include <sys/types.h>
-
 #include <cstddef>
 #include <cstdint>
 
+#include "descriptor.h"
 #include "host.h"
 
 namespace ci {
@@ -22,15 +21,11 @@ class Segment {
 
   bool is_open() const { return is_open_; }
   int64_t bytes() const { return bytes_; }
-  void forget(bool close_descriptor);
+  void forget(bool directly_after_fork);
 
  private:
-  bool owns_descriptor() const;
-
   bool is_open_;  // all members are born zeroed
-  int fd_;
-  dev_t device_;
-  ino_t inode_;
+  Descriptor file_;
   int64_t bytes_;
   char path_[kPathBytes + 32];
 };

@@ -20,7 +20,7 @@ class Writer {
   void seal(Recorder& recorder);
   bool is_refused() const { return is_refused_; }
   int64_t segments_opened() const { return segments_opened_; }
-  void forget(bool close_descriptor) { segment_.forget(close_descriptor); }
+  void forget(bool directly_after_fork) { segment_.forget(directly_after_fork); }
 
  private:
   static constexpr size_t kPayloadBytes = kFrameRecords * sizeof(ci_record);
