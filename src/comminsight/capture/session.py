@@ -40,7 +40,9 @@ class SessionData:
     ``records`` are all kinds, markers included, in ``seq`` order, each once. ``in_flight`` are
     SLOT_DTYPE rows of ops without an end: the slots of the box, or the markers where there is no
     box. ``losses[comm_index, reason]`` counts ops the recorder passed over (row 0: no communicator
-    of its own). ``problems`` are files that could not be read, as messages.
+    of its own). ``problems`` are files that could not be read, as messages. From arrival number
+    ``complete_from_seq`` on nothing is missing (1: nothing at all; 0: ops were passed over, and
+    nobody knows when).
     """
 
     identity: SessionIdentity
@@ -55,6 +57,7 @@ class SessionData:
     pid: int = -1
     heartbeat_mono_ns: int = 0
     problems: tuple[str, ...] = ()
+    complete_from_seq: int = 1
 
 
 def read_session(paths: SessionPaths) -> SessionData:
@@ -119,7 +122,17 @@ def join_session(
         settings=witnesses[-1].settings,
         clock_pairs=_clock_pairs(segments, box),
         heartbeat_mono_ns=0 if box is None else box.heartbeat_mono_ns,
+        complete_from_seq=0 if tally["capture_lost"] else complete_from(records, merger),
     )
+
+
+def complete_from(records: np.ndarray, merger: SeqMerger) -> int:
+    """The number from which on all records up to the newest known number are there."""
+    seq = np.ascontiguousarray(records["seq"])
+    if not len(seq) or int(seq[-1]) < merger.delivered_seq:
+        return merger.delivered_seq + 1
+    breaks = np.flatnonzero(np.diff(seq) != 1)
+    return int(seq[breaks[-1] + 1] if len(breaks) else seq[0])
 
 
 def merge_at_end(

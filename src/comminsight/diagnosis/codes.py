@@ -35,6 +35,7 @@ NOTHING_PERSISTS = "evidence.nothing_persists"
 MISSING_RANKS = "missing.ranks"
 MISSING_RECORDS = "missing.records"
 MISSING_STACK = "missing.stack"
+MISSING_PROGRESS = "missing.progress"
 MISSING_LIVENESS = "missing.liveness"
 MISSING_COMMUNICATOR = "missing.communicator"
 MISSING_MEMBERS = "missing.members"
@@ -104,6 +105,8 @@ CODES: dict[str, tuple[str, ...]] = {
     MISSING_RECORDS: ("ranks", "lost"),
     # reason is a code of the stack ladder, "" when no stack was asked for
     MISSING_STACK: ("rank", "reason"),
+    # ranks of which nothing recorded tells how far they came
+    MISSING_PROGRESS: ("ranks", "comm"),
     MISSING_LIVENESS: ("ranks",),
     # ops in flight on communicators that no table names
     MISSING_COMMUNICATOR: ("n_ops",),

@@ -95,6 +95,11 @@ def stack_of(observed: Observed, rank: int) -> Stack | None:
 
 def _missing_of_finding(observed: Observed, found: Finding) -> Iterator[Message]:
     instance = found.instance
+    if instance is not None and found.cause is Cause.NO_VERDICT:
+        untold = [rank for rank in found.culprits if rank in observed.states]
+        if untold:
+            comm = instance.communicator.label
+            yield message(codes.MISSING_PROGRESS, ranks=untold, comm=comm)
     if instance is not None and instance.n_unnamed:
         comm = instance.communicator.label
         yield message(codes.MISSING_MEMBERS, comm=comm, n_members=instance.n_unnamed)

@@ -1,9 +1,9 @@
 """Op instances in flight anywhere, and where each member stands: entered, absent, done, unknown.
 
 Members meet on ``match_seq``: collectives by (communicator, n), P2P by (communicator, sender,
-receiver, n). *Unknown* is a rank that left no evidence, or one that lost records and shows no
-progress beyond the op; only a rank whose own records end before the op is *absent*. A dead
-process that never entered is absent: nothing can come from it any more.
+receiver, n). *Unknown* is a rank that left no evidence, or one whose record does not tell: some of
+it was lost, or lies before what was read. Only a rank whose own record ends before the op is
+*absent*, alive or dead: had it entered, the record would show it.
 """
 
 from __future__ import annotations
@@ -105,12 +105,19 @@ class Observed:
             return Presence.DONE
         if progress is not None and progress.last_entered >= key.match_seq:
             return Presence.ENTERED
-        if state.liveness not in GONE and state.records_lost:
-            return Presence.UNKNOWN
-        return Presence.ABSENT
+        return Presence.ABSENT if _is_telling(state, progress) else Presence.UNKNOWN
 
     def _comm_rank(self, global_rank: int, comm_id: int) -> int:
         return self.communicators[comm_id].members.index(global_rank)
+
+
+def _is_telling(state: RankState, progress: Progress | None) -> bool:
+    """True when the rank's record would show that it had come further than ``progress``."""
+    if state.is_whole or progress is None:
+        return state.is_whole
+    if progress.is_current is None:  # an observer that only counted what was lost
+        return not state.records_lost
+    return progress.is_current
 
 
 def observe(event: HangEvent, communicators: Iterable[Communicator]) -> Observed:

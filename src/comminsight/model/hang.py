@@ -50,6 +50,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
     ``peer`` is -1 and ``direction`` 0 for the collectives of the communicator; for P2P they name
     the partner (comm-local) and the ``Op`` (SEND or RECV). Numbers are ``match_seq``.
+    ``is_current``: had the rank come further, its record would show it; None where the observer
+    did not say.
     """
 
     global_rank: int
@@ -59,6 +61,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     peer: int = -1
     direction: int = 0
     last_end_ns: int = 0
+    is_current: bool | None = None
 
 
 class StackSource(StrEnum):
@@ -81,7 +84,11 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankState(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank's process at the time of observation."""
+    """One rank's process at the time of observation.
+
+    ``is_whole``: all that it recorded, from its first op on, is known to the observer, so that an
+    op of which there is no trace was not entered.
+    """
 
     global_rank: int
     liveness: Liveness
@@ -90,6 +97,7 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True):
     last_event_ns: int = 0
     exit_status: str = ""
     records_lost: int = 0
+    is_whole: bool = False
 
 
 class HangEvent(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,15 +16,17 @@ from comminsight.model.hang import HangEvent, InFlightOp, Progress, RankState, S
 from comminsight.model.ops import OpState, RecordKind
 
 FINISHED = (OpState.DONE, OpState.FAILED, OpState.ABORTED, OpState.UNOBSERVABLE)
-NO_PEER = -1
+TAIL_RECORDS = 1 << 16  # more than a ring
+PEER_BITS, DIRECTION_BITS = 22, 8  # with a comm_index of 32 bits in one int64
 
 
 @dataclass(frozen=True, slots=True)
 class RankView:
     """One rank at the time of observation.
 
-    ``records`` are ``OP_DTYPE`` rows in any order (the tail suffices), ``in_flight`` the records of
-    ops without an end, ``owner_tids`` beside them; ``comm_ids[comm_index]`` is the run's comm_id.
+    ``records`` are ``OP_DTYPE`` rows in ``seq`` order, of which none is missing from the number
+    ``complete_from_seq`` on (0: from no number on), ``in_flight`` the records of ops without an
+    end, ``owner_tids`` beside them; ``comm_ids[comm_index]`` is the run's comm_id.
     """
 
     state: RankState
@@ -32,6 +35,7 @@ class RankView:
     owner_tids: np.ndarray
     is_overdue: np.ndarray
     comm_ids: np.ndarray
+    complete_from_seq: int = 1
 
 
 def comm_id_of(view: RankView, comm_index: int) -> int:
@@ -65,47 +69,82 @@ def in_flight_ops(view: RankView, now_ns: int) -> list[InFlightOp]:
     return sorted(ops, key=lambda op: (op.start_ns, op.op_seq))
 
 
-def streams(rows: np.ndarray) -> np.ndarray:
-    """(n, 3) keys of match streams: comm_index, peer, direction; -1 and 0 for collectives."""
+def stream_keys(rows: np.ndarray) -> np.ndarray:
+    """The match stream of every row as one number: comm_index, peer + 1, direction; the last two
+    are 0 for collectives."""
     is_p2p = rows["kind"] == RecordKind.P2P
-    peer = np.where(is_p2p, rows["peer_or_root"], NO_PEER)
-    direction = np.where(is_p2p, rows["op"], 0)
-    return np.column_stack((rows["comm_index"].astype(np.int64), peer, direction))
+    peer = np.clip(rows["peer_or_root"].astype(np.int64) + 1, 0, (1 << PEER_BITS) - 1)
+    within = peer << DIRECTION_BITS | rows["op"]
+    comm = rows["comm_index"].astype(np.int64) << (PEER_BITS + DIRECTION_BITS)
+    keys: np.ndarray = comm | np.where(is_p2p, within, 0)
+    return keys
 
 
-def last_per_stream(rows: np.ndarray) -> dict[tuple[int, int, int], tuple[int, int]]:
-    """Highest match_seq of every stream with its end_ns."""
+def stream_of(key: int) -> tuple[int, int, int]:
+    """(comm_index, peer, direction) of a key; -1 and 0 for collectives."""
+    peer = (key >> DIRECTION_BITS & (1 << PEER_BITS) - 1) - 1
+    return key >> (PEER_BITS + DIRECTION_BITS), peer, key & (1 << DIRECTION_BITS) - 1
+
+
+class Last(NamedTuple):
+    """The op of highest ``match_seq`` in a stream, and the newest arrival number there."""
+
+    match_seq: int = 0
+    end_ns: int = 0
+    seq: int = 0
+
+
+def last_per_stream(rows: np.ndarray) -> dict[int, Last]:
+    """By stream key. The tail tells of all streams that still move; what comes before it is only
+    searched for the others."""
+    tail = rows[-TAIL_RECORDS:]
+    found = last_in(tail, stream_keys(tail))
+    earlier = rows[: len(rows) - len(tail)]
+    keys = stream_keys(earlier)
+    is_other = ~np.isin(keys, np.array([*found], np.int64))
+    return last_in(earlier[is_other], keys[is_other]) | found
+
+
+def last_in(rows: np.ndarray, keys: np.ndarray) -> dict[int, Last]:
+    """By stream key, over all ``rows``."""
     if not len(rows):
         return {}
-    keys = streams(rows)
-    order = np.lexsort((rows["match_seq"], keys[:, 2], keys[:, 1], keys[:, 0]))
+    order = np.lexsort((rows["match_seq"], keys))
     keys, match_seq, end_ns = keys[order], rows["match_seq"][order], rows["end_ns"][order]
-    is_last = np.append(np.any(keys[1:] != keys[:-1], axis=1), [True])
-    return {
-        (int(comm), int(peer), int(direction)): (int(seq), int(end))
-        for (comm, peer, direction), seq, end in zip(
-            keys[is_last], match_seq[is_last], end_ns[is_last], strict=True
-        )
-    }
+    begins = np.flatnonzero(np.append([True], keys[1:] != keys[:-1]))
+    ends = np.append(begins[1:], len(keys)) - 1
+    newest = np.maximum.reduceat(rows["seq"][order], begins)
+    lasts = zip(match_seq[ends].tolist(), end_ns[ends].tolist(), newest.tolist(), strict=True)
+    return dict(zip(keys[ends].tolist(), map(Last._make, lasts), strict=True))
 
 
 def progress(view: RankView) -> list[Progress]:
     """How far the rank came in every stream it took part in."""
     ops = view.records[np.isin(view.records["kind"], (RecordKind.COLLECTIVE, RecordKind.P2P))]
     done = last_per_stream(ops[np.isin(ops["state"], FINISHED)])
-    entered = last_per_stream(np.concatenate((ops, view.in_flight)))
+    recorded = last_per_stream(ops)
+    inside = last_in(view.in_flight, stream_keys(view.in_flight))
     return [
-        Progress(
-            global_rank=view.state.global_rank,
-            comm_id=comm_id_of(view, comm_index),
-            last_entered=seq,
-            last_done=done.get((comm_index, peer, direction), (0, 0))[0],
-            peer=peer,
-            direction=direction,
-            last_end_ns=done.get((comm_index, peer, direction), (0, 0))[1],
-        )
-        for (comm_index, peer, direction), (seq, _) in sorted(entered.items())
+        stream_progress(view, key, *(found.get(key, Last()) for found in (done, recorded, inside)))
+        for key in sorted(recorded.keys() | inside.keys(), key=stream_of)
     ]
+
+
+def stream_progress(view: RankView, key: int, done: Last, recorded: Last, inside: Last) -> Progress:
+    """One stream. Its last op is known when nothing is missing after it, or when the rank is still
+    inside of it."""
+    comm_index, peer, direction = stream_of(key)
+    is_inside = inside.match_seq > 0 and inside.match_seq >= recorded.match_seq
+    return Progress(
+        global_rank=view.state.global_rank,
+        comm_id=comm_id_of(view, comm_index),
+        last_entered=max(recorded.match_seq, inside.match_seq),
+        last_done=done.match_seq,
+        peer=peer,
+        direction=direction,
+        last_end_ns=done.end_ns,
+        is_current=is_inside or recorded.seq >= view.complete_from_seq > 0,
+    )
 
 
 def hang_event(

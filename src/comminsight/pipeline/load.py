@@ -137,7 +137,8 @@ def tail_session(entry: SessionPaths) -> SessionData:
     segments = [read_segment(path) for _, path in segment_files(entry.segment_dir)[-TAIL_SEGMENTS:]]
     if box is None and not segments:
         raise InputError(f"nothing to read of session {entry.session_id}")
-    data = join_session(segments, box.data if box else None, is_tail=True)
+    is_alive = box is not None and box.liveness is Liveness.ALIVE
+    data = join_session(segments, box.data if box else None, is_alive=is_alive, is_tail=True)
     return replace(data, liveness=box.liveness, pid=box.pid) if box else data
 
 

@@ -14,8 +14,6 @@ from comminsight.pipeline.hang_event import RankView, hang_event
 from comminsight.pipeline.load import world_size
 from comminsight.pipeline.trace import joined_communicators
 
-TAIL_RECORDS = 1 << 16  # more than a ring: the last op of every stream that still moves
-
 
 def rank_view(session: SessionData, comm_ids: np.ndarray, exit_status: str = "") -> RankView:
     """One session as the hang view takes it."""
@@ -29,13 +27,15 @@ def rank_view(session: SessionData, comm_ids: np.ndarray, exit_status: str = "")
             pid=session.identity.pid,
             last_event_ns=int(np.max([last[f].max(initial=0) for f in ("start_ns", "end_ns")])),
             exit_status=exit_status,
+            is_whole=session.complete_from_seq == 1,
             records_lost=session.tally.sum_of(NOT_READ),
         ),
-        records=session.records[-TAIL_RECORDS:],
+        records=session.records,
         in_flight=np.ascontiguousarray(slots["record"]),
         owner_tids=slots["owner_tid"],
         is_overdue=(slots["state_word"] & 0xFF) == SLOT_OVERDUE,
         comm_ids=comm_ids,
+        complete_from_seq=session.complete_from_seq,
     )
 
 

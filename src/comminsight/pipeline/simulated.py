@@ -33,4 +33,5 @@ def simulated_session(rank: SimRank, *, is_finished: bool) -> SessionData:
         tally=tally,
         settings={},
         clock_pairs=np.zeros((0, 2), np.int64),
+        complete_from_seq=0 if gaps else 1,
     )

@@ -186,6 +186,7 @@ def _rank_state(run: SimRun, rank: SimRank) -> RankState:
         + int(max(log_ns.max(initial=0) for log_ns in _times(rank))),
         exit_status="signal 9" if is_dead else "",
         records_lost=_n_lost(run, rank),
+        is_whole=not _n_lost(run, rank),
     )
 
 

@@ -99,6 +99,34 @@ def test_what_a_living_process_is_just_writing_is_no_loss() -> None:
     assert join_session([], reading).tally["ring_records_torn"] == 1
 
 
+@pytest.mark.parametrize(
+    ("in_segment", "in_ring", "fields", "expected"),
+    [
+        ((1, 2, 3), None, {}, 1),
+        ((), None, {}, 1),
+        ((1, 2, 4, 5), None, {}, 4),
+        ((2, 3), None, {}, 2),
+        ((1, 2), (1, 2, 3), {}, 1),
+        ((1, 4), (2, 3, 4), {}, 1),
+        # the newest is torn: nothing is known from any number on
+        ((1, 2), (1, 2), {"ring_head": 3}, 4),
+        # ops that never got a number
+        ((1, 2), (1, 2), {"losses": {(1, LossReason.SLOTS_FULL): 1}}, 0),
+        ((1, 2), (1, 2), {"losses": {(1, LossReason.MASKED): 1}}, 1),
+    ],
+)
+def test_from_which_record_on_nothing_is_missing(
+    tmp_path: Path, in_segment: tuple[int, ...], in_ring: tuple[int, ...] | None,
+    fields: dict[str, object], expected: int,
+) -> None:  # fmt: skip
+    stored = [segment(tmp_path, numbered(*in_segment))]
+    witness = None if in_ring is None else box(numbered(*in_ring), comms=comm_row(), **fields)
+    assert join_session(stored, witness).complete_from_seq == expected
+    if in_segment and expected == 1:
+        tail = [segment(tmp_path, numbered(*(seq + 100 for seq in in_segment)))]
+        assert join_session(tail, None, is_tail=True).complete_from_seq > 1
+
+
 @settings(max_examples=80, deadline=None)
 @given(
     in_segment=st.sets(st.integers(1, 60)),

@@ -44,19 +44,21 @@ def op(rank: int, comm_id: int, name: Op, match_seq: int, **more: int) -> InFlig
 
 
 def came(
-    rank: int, comm_id: int, entered: int, done: int | None = None, *, peer: int = -1, way: int = 0
-) -> Progress:
+    rank: int, comm_id: int, entered: int, done: int | None = None, *, peer: int = -1, way: int = 0,
+    is_current: bool | None = None,
+) -> Progress:  # fmt: skip
     """``rank`` entered ``entered`` ops of the stream and finished ``done`` (default: all)."""
     last_done = entered if done is None else done
     return Progress(
         global_rank=rank, comm_id=comm_id, last_entered=entered, last_done=last_done, peer=peer,
-        direction=way,
+        direction=way, is_current=is_current,
     )  # fmt: skip
 
 
 def state(rank: int, liveness: Liveness = Liveness.ALIVE, **more: object) -> RankState:
     fields: dict[str, object] = {"host": f"node{rank // 4}", "pid": 100 + rank}
     fields.update(more)
+    fields.setdefault("is_whole", not fields.get("records_lost"))
     return RankState(global_rank=rank, liveness=liveness, **fields)  # type: ignore[arg-type]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from comminsight.diagnosis import codes
 from comminsight.diagnosis.hang import judge_hang
-from comminsight.model.hang import HangEvent, Liveness
+from comminsight.model.hang import HangEvent, Liveness, Progress
 from comminsight.model.topology import CommRole, Communicator
 from comminsight.model.verdict import Cause, ChainLevel, Confidence, Verdict
 from comminsight.sim import KilledRank, LostRank, hang_event, megatron_layout, simulate
@@ -153,6 +153,56 @@ def test_t6_a_gap_is_not_an_absent_rank() -> None:
     assert codes.MISSING_RECORDS in missing_codes(verdict)
     is_done = judge_hang(event(4, waiting, [came(3, 0, 41)], states=lossy), WORLD4)
     assert 3 not in is_done.culprits
+
+
+LOSSY, TAIL, OLDER = {"records_lost": 12}, {"is_whole": False}, {"is_whole": False}
+
+
+@pytest.mark.parametrize(
+    ("liveness", "cause"),
+    [(Liveness.ALIVE, Cause.RANK_NOT_ENTERED), (Liveness.DEAD, Cause.RANK_DEAD)],
+)
+@pytest.mark.parametrize(
+    ("record", "progress", "is_named"),
+    [
+        # all is there, from the first record on
+        ({}, [came(3, 0, 40)], True),
+        ({}, [], True),
+        # nothing is missing after its last op of this communicator
+        (LOSSY, [came(3, 0, 40, is_current=True)], True),
+        (TAIL, [came(3, 0, 40, is_current=True)], True),
+        # something is, or the communicator does not occur in what was read
+        (LOSSY, [came(3, 0, 40, is_current=False)], False),
+        (TAIL, [came(3, 0, 40, is_current=False)], False),
+        (LOSSY, [], False),
+        (TAIL, [], False),
+        (TAIL, [came(3, 1, 7, is_current=True)], False),
+        # an observer that only counted what was lost
+        (OLDER, [came(3, 0, 40)], True),
+        (OLDER, [], False),
+        (LOSSY, [came(3, 0, 40)], False),
+    ],
+)
+def test_only_a_record_that_tells_makes_a_rank_absent(
+    liveness: Liveness, cause: Cause, record: dict[str, int], progress: list[Progress],
+    is_named: bool,
+) -> None:  # fmt: skip
+    waiting = [op(rank, 0, AR, 41) for rank in (0, 1, 2)]
+    states = {3: state(3, liveness, **record)}
+    verdict = judge_hang(event(4, waiting, progress, states=states), WORLD4)
+    if is_named:
+        assert (verdict.cause, verdict.culprits) == (cause, (3,))
+    else:
+        assert (verdict.cause, verdict.culprits) == (Cause.NO_VERDICT, ())
+        assert codes.MISSING_PROGRESS in missing_codes(verdict)
+
+
+def test_a_broadcast_root_far_ahead_is_not_accused_by_a_tail_without_it() -> None:
+    """Its broadcasts are over and lie before what was read of it; rank 1 is late."""
+    waiting = [op(2, 0, BC, 9, peer=0), op(3, 0, BC, 9, peer=0)]
+    ahead = {0: state(0, is_whole=False)}
+    verdict = judge_hang(event(4, waiting, [came(1, 0, 8)], states=ahead), WORLD4)
+    assert 0 not in verdict.culprits
 
 
 def test_a_known_origin_beside_an_unknown_rank_is_named_with_low_confidence() -> None:

@@ -1,11 +1,15 @@
 """A view of two ranks, by hand: rank 0 waits in the second all_reduce, rank 1 never entered it."""
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 
 from comminsight.model.event import OP_DTYPE
 from comminsight.model.hang import Liveness, RankState
 from comminsight.model.ops import Op, OpState, RecordKind
-from comminsight.pipeline.hang_event import RankView, hang_event
+from comminsight.pipeline import hang_event as hang_event_module
+from comminsight.pipeline.hang_event import RankView, hang_event, progress
 
 COLL, P2P = RecordKind.COLLECTIVE, RecordKind.P2P
 
@@ -58,3 +62,41 @@ def test_a_communicator_without_a_row_stays_unknown():
         now_mono_ns=9, now_real_ns=0, overdue_limit_ns=1, world_size=1,
     )  # fmt: skip
     assert event.in_flight[0].comm_id == -1
+
+
+def numbered(*items):
+    made = rows(*items)
+    made["seq"] = np.arange(1, len(made) + 1)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("complete_from_seq", "is_current"),
+    [(1, {40: True, 41: True}), (2, {40: False, 41: True}), (3, {40: False, 41: False}),
+     (0, {40: False, 41: False})],
+)  # fmt: skip
+def test_a_stream_is_current_when_nothing_is_missing_after_its_last_op(
+    complete_from_seq, is_current
+):
+    old = (COLL, Op.ALL_REDUCE, 1, -1, 7, 10, 20, OpState.DONE)
+    new = (COLL, Op.ALL_REDUCE, 2, -1, 3, 30, 35, OpState.DONE)
+    seen = replace(view(0, numbered(old, new), rows()), complete_from_seq=complete_from_seq)
+    assert {p.comm_id: p.is_current for p in progress(seen)} == is_current
+
+
+def test_a_stream_in_whose_op_the_rank_still_is_is_current():
+    waiting = (COLL, Op.ALL_REDUCE, 1, -1, 8, 40, 0, OpState.UNKNOWN)
+    lossy = replace(view(0, rows(), rows(waiting)), complete_from_seq=0)
+    (stream,) = progress(lossy)
+    assert (stream.last_entered, stream.last_done, stream.is_current) == (8, 0, True)
+
+
+def test_a_stream_that_came_to_rest_long_ago_is_found(monkeypatch):
+    monkeypatch.setattr(hang_event_module, "TAIL_RECORDS", 3)
+    sent = (P2P, Op.SEND, 2, 1 << 30, 1, 1, 2, OpState.DONE)
+    to_root = (COLL, Op.BROADCAST, 2, 3, 5, 1, 2, OpState.DONE)
+    moving = [(COLL, Op.ALL_REDUCE, 1, -1, n, n, n + 1, OpState.DONE) for n in range(1, 9)]
+    found = progress(view(0, numbered(sent, to_root, *moving), rows()))
+    assert [(p.comm_id, p.direction, p.last_done) for p in found] == [
+        (40, 0, 8), (41, 0, 5), (41, Op.SEND, 1),
+    ]  # fmt: skip
