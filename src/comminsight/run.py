@@ -15,6 +15,7 @@ import msgspec
 from comminsight.analysis.alignment import AlignedStep, align_steps
 from comminsight.analysis.measures import Clock, straggler_measures
 from comminsight.capture.session import SessionData
+from comminsight.diagnosis.verdicts import judge_run
 from comminsight.model.hang import HangEvent
 from comminsight.model.manifest import LaunchManifest
 from comminsight.model.measures import StragglerMeasures
@@ -29,7 +30,6 @@ from comminsight.pipeline.coverage import run_coverage
 from comminsight.pipeline.ends import as_of, exit_statuses, first_failure
 from comminsight.pipeline.facts import run_facts
 from comminsight.pipeline.hang_store import read_hangs
-from comminsight.pipeline.judge import judge_run
 from comminsight.pipeline.layout import RunPaths, run_paths
 from comminsight.pipeline.load import LoadedRun, load_run, sort_out, world_size
 from comminsight.pipeline.manifest import read_manifests
@@ -177,9 +177,7 @@ class Run:
     def report(self, *, clock: Clock = "aligned") -> RunReport:
         """The report: facts, coverage, steps, ranks, verdicts."""
         measures, coverage = self.measures(clock), self.coverage()
-        verdicts = judge_run(
-            self.trace, measures, coverage, self._hang_files[0], self.final_view(), self.sessions
-        )
+        verdicts = judge_run(self.trace, measures, coverage, self._hang_files[0], self.final_view())
         facts = msgspec.structs.replace(self.facts, clock=clock)
         return run_report(
             facts, self.trace.communicators, self.step_rows(), measures, coverage, verdicts,

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from comminsight.diagnosis import codes
 from comminsight.diagnosis.chain import hang_chain, hang_coverage, op_name, op_ref
 from comminsight.diagnosis.codes import message
+from comminsight.diagnosis.first_failure import TOGETHER_NS
 from comminsight.diagnosis.presence import Observed, observe
 from comminsight.model.hang import HangEvent, Liveness, RankState
 from comminsight.model.ranges import missing_ranks
@@ -18,9 +19,6 @@ from comminsight.model.topology import Communicator
 from comminsight.model.verdict import Cause, Confidence, Evidence, Message, Verdict
 
 RULE = "killed"
-
-# deaths closer together than this are one event, as when a launcher kills its children
-TOGETHER_NS = 1_000_000_000
 
 ENDED_WELL = "exit code 0"
 

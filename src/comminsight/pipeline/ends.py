@@ -1,9 +1,4 @@
-"""How processes ended, and which of them failed first: what came after it is its consequence.
-
-A launcher that loses one rank ends all others, and their peers fail in the op that they were in.
-Only the first rank that failed by itself is an origin: not one that was asked to end, not one
-whose own op had failed or that gave up waiting in one, and nobody when several were killed at once.
-"""
+"""How processes ended, and the sessions as they stood when the first of them failed."""
 
 from __future__ import annotations
 
@@ -14,16 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from comminsight.capture.session import SessionData
+from comminsight.diagnosis.first_failure import Fate
+from comminsight.diagnosis.first_failure import first_failure as first_of
 from comminsight.format.layout import SLOT_DTYPE, SLOT_IN_FLIGHT
 from comminsight.model.hang import Liveness
 from comminsight.model.manifest import LaunchManifest, ProcessEnd
 from comminsight.model.ops import OpState
 
-TOGETHER_NS = 1_000_000_000  # killed by one hand
-ASKED_TO_END = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
-CRASHES = frozenset(
-    {signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
-)  # a watchdog that gives up waiting aborts, or exits with a code
 BROKEN = (OpState.FAILED, OpState.ABORTED)
 
 
@@ -60,20 +52,23 @@ def first_failure(
 ) -> Failure | None:
     """The failure that everything else followed from; None when no single one can be told."""
     times = end_times(manifests)
-    own = {s.identity.session_id: s for s in sessions if s.identity.session_id in times}
-    ordered = sorted(own, key=lambda name: times[name][0])
-    failed = [name for name in ordered if is_failure(times[name][1])]
-    if not failed or len(own) < 2:
+    names = {s.identity.session_id: s for s in sessions if s.identity.session_id in times}
+    fates = [fate_of(session, *times[name]) for name, session in names.items()]
+    first = first_of(fates)
+    later = frozenset(f.end.session_id for f in fates if first and f.at_ns > first.at_ns)
+    if first is None or not later:
         return None
-    first, others = failed[0], failed[1:]
-    begin_ns, end = times[first]
-    if end.exit_signal in {-1, *ASKED_TO_END} or is_victim(own[first], end):
-        return None
-    at_once = [n for n in others if times[n][0] - begin_ns <= TOGETHER_NS]
-    if any(is_same_fate(end, times[n][1], own[n]) for n in at_once):
-        return None
-    later = frozenset(name for name in own if times[name][0] > begin_ns)
-    return Failure(first, end.ended_mono_ns, later) if later else None
+    return Failure(first.end.session_id, first.end.ended_mono_ns, later)
+
+
+def fate_of(session: SessionData, at_ns: int, end: ProcessEnd) -> Fate:
+    """How the session ended, as the rule takes it."""
+    return Fate(
+        end,
+        at_ns,
+        is_waiting=bool(len(session.in_flight)),
+        has_broken=bool(np.isin(session.records["state"], BROKEN).any()),
+    )
 
 
 def end_times(manifests: Sequence[LaunchManifest]) -> dict[str, tuple[int, ProcessEnd]]:
@@ -91,27 +86,8 @@ def ended_well(session_id: str, own: Sequence[LaunchManifest]) -> bool:
     seen by those of all launchers of its node (``own``)."""
     seen = [end for m in own for end in m.ends if end.session_id == session_id and status_text(end)]
     if seen:
-        return not is_failure(seen[-1])
+        return (seen[-1].exit_code, seen[-1].exit_signal) == (0, 0)
     return all((m.exit_code, m.exit_signal) == (0, 0) for m in own)
-
-
-def is_failure(end: ProcessEnd) -> bool:
-    """True unless it ended with 0."""
-    return (end.exit_code, end.exit_signal) != (0, 0)
-
-
-def is_victim(session: SessionData, end: ProcessEnd) -> bool:
-    """True when the process may have ended because of others: an op of its own had failed, or it
-    was waiting in one and was not brought down by a crash."""
-    is_waiting = bool(len(session.in_flight)) and end.exit_signal not in CRASHES
-    return is_waiting or bool(np.isin(session.records["state"], BROKEN).any())
-
-
-def is_same_fate(end: ProcessEnd, other: ProcessEnd, session: SessionData) -> bool:
-    """True when ``session``, which ended at once with the first, ended by what ended that one: the
-    same signal, or the same exit code though nothing that it was in had failed."""
-    is_same = (end.exit_code, end.exit_signal) == (other.exit_code, other.exit_signal)
-    return is_same and (end.exit_signal > 0 or not is_victim(session, other))
 
 
 def as_of(sessions: Sequence[SessionData], failure: Failure) -> tuple[SessionData, ...]:

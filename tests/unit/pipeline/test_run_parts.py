@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from comminsight.diagnosis.verdicts import is_unresolved, judge_end
 from comminsight.errors import InputError
 from comminsight.model.hang import HangEvent, InFlightOp, Liveness, RankState, Stack, StackSource
 from comminsight.model.manifest import LaunchManifest
@@ -16,7 +17,6 @@ from comminsight.model.verdict import Cause, Confidence, Coverage, Evidence, Mes
 from comminsight.pipeline import facts
 from comminsight.pipeline.facts import run_end
 from comminsight.pipeline.hang_store import read_hangs, write_hang
-from comminsight.pipeline.judge import is_unresolved, judge_end
 from comminsight.pipeline.layout import RunPaths
 from comminsight.pipeline.load import elsewhere, find_sessions, sort_out, with_settled_fate
 from comminsight.pipeline.manifest import manifest_path, read_manifests, write_manifest
@@ -166,14 +166,14 @@ MARKED = overdue_marker(SECOND, 2)
 def test_a_stall_is_over_when_every_overdue_op_has_ended_well(in_flight, records, expected):
     comms = comm_rows(comm_row(1, "0-1", me=0))
     sessions = (replace(session(0), records=records, comms=comms),)
-    assert is_unresolved(event(*in_flight), run_trace(sessions, {}, 2), sessions) is expected
+    assert is_unresolved(event(*in_flight), run_trace(sessions, {}, 2)) is expected
 
 
 @pytest.mark.parametrize(("observed_real_ns", "expected"), [(5, False), (50, True), (0, True)])
 def test_a_hang_of_an_earlier_life_is_over(observed_real_ns, expected):
     sessions = (life(0, 20),)
     then = msgspec.structs.replace(event(waiting(0)), observed_real_ns=observed_real_ns)
-    assert is_unresolved(then, run_trace(sessions, {}, 2), sessions) is expected
+    assert is_unresolved(then, run_trace(sessions, {}, 2)) is expected
 
 
 def at_end(*in_flight, liveness=ALIVE):

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from comminsight.capture.session import SessionData
 from comminsight.diagnosis.hang import judge_hang
 from comminsight.diagnosis.killed import judge_killed
 from comminsight.diagnosis.straggler import judge_straggler
-from comminsight.model.hang import HangEvent, Liveness
+from comminsight.model.hang import HangEvent, InFlightOp, Liveness
 from comminsight.model.measures import StragglerMeasures
 from comminsight.model.ops import OpState
-from comminsight.model.trace import RunTrace
+from comminsight.model.trace import RankTrace, RunTrace
 from comminsight.model.verdict import Cause, Coverage, Verdict
 
 UNREMARKABLE = (Cause.HEALTHY, Cause.NO_VERDICT)
@@ -29,10 +26,9 @@ def judge_run(
     coverage: Coverage,
     events: Sequence[HangEvent],
     at_end: HangEvent,
-    sessions: Sequence[SessionData],
 ) -> tuple[Verdict, ...]:
     """Verdicts of the hang, life-cycle and straggler rules; ``at_end`` is the last view of all."""
-    lasting = [event for event in events if is_unresolved(event, trace, sessions)]
+    lasting = [event for event in events if is_unresolved(event, trace)]
     ended = judge_end(lasting, at_end, trace)
     speed = judge_straggler(measures, trace.communicators, coverage)
     # that speed tells nothing is no news beside what the run hangs in or ended by
@@ -58,21 +54,19 @@ def judge_end(
     return next(((found,) for found in verdicts if found.cause not in UNREMARKABLE), ())
 
 
-def is_unresolved(event: HangEvent, trace: RunTrace, sessions: Sequence[SessionData]) -> bool:
+def is_unresolved(event: HangEvent, trace: RunTrace) -> bool:
     """False when every op that was overdue then has ended well since: a stall, not a hang; and
     when it speaks of an earlier life of its ranks."""
     overdue = [op for op in event.in_flight if op.is_overdue]
-    by_rank = {s.identity.global_rank: s for s in sessions}
     ranks = {rank.global_rank: rank for rank in trace.ranks}
-    if any(s.identity.created_real_ns > event.observed_real_ns > 0 for s in sessions):
+    if any(r.session.created_real_ns > event.observed_real_ns > 0 for r in trace.ranks):
         return False
-    for op in overdue:
-        session, rank = by_rank.get(op.global_rank), ranks.get(op.global_rank)
-        if session is None or rank is None:
-            return True
-        rows = session.records
-        comm_index = np.flatnonzero(rank.comm_ids == op.comm_id)
-        ended = rows[np.isin(rows["comm_index"], comm_index) & (rows["op_seq"] == op.op_seq)]
-        if not np.any(ended["state"] == OpState.DONE):
-            return True
-    return not overdue
+    return not overdue or not all(_has_ended_well(op, ranks.get(op.global_rank)) for op in overdue)
+
+
+def _has_ended_well(op: InFlightOp, rank: RankTrace | None) -> bool:
+    if rank is None:
+        return False
+    rows = rank.ops[rank.ops["op_seq"] == op.op_seq]
+    ended = rows["state"][rank.comm_ids_of(rows["comm_index"]) == op.comm_id]
+    return bool((ended == OpState.DONE).any())
