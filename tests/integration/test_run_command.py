@@ -150,6 +150,15 @@ def test_options_come_before_the_environment(tmp_path):
     assert b"COMMINSIGHT_OVERDUE_S=soon" in bad[2]
 
 
+def test_a_second_run_in_the_same_directory_is_refused_and_a_restart_is_not(tmp_path):
+    assert recorded(tmp_path / "run", "true", options=("--run-id", "first"))[0] == 0
+    code, out, err = recorded(tmp_path / "run", "echo", "started")
+    assert (code, out) == (ExitCode.USAGE, b"")
+    assert b"holds run first already" in err
+    assert recorded(tmp_path / "run", "true", options=("--run-id", "first"))[0] == 0
+    assert len(list((tmp_path / "run" / "metadata").iterdir())) == 2
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     if os.geteuid():

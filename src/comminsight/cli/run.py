@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from comminsight.errors import UsageError
-from comminsight.launch.environment import recording_options
+from comminsight.launch.environment import checked_run_id, recording_options
 from comminsight.launch.job import RunRequest, command_words, default_run_id, run_job
 
 
@@ -29,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--stop-on-hang", action="store_true", help="end the job once a hang is judged"
     )
-    made.add_argument("--group-map", default="", help='names of process groups: "NAME=ROLE;..."')
+    made.add_argument("--group-map", default="", help='roles of process groups: "NAME=ROLE;..."')
     made.add_argument(
         "--stack-signal", default="", metavar="SIGNAL",
         help="let processes write their own stacks on this signal (for sites without ptrace)",
@@ -45,9 +44,8 @@ def main(argv: Sequence[str]) -> int:
     command = command_words(options.command)
     if not command:
         raise UsageError("no command given", next_step="comminsight run -- torchrun ... train.py")
-    if options.overdue is not None and not 0 < options.overdue < math.inf:
-        raise UsageError("--overdue must be a number of seconds above 0")
-    run_id = options.run_id or default_run_id()
+    given_id = options.run_id
+    run_id = checked_run_id(default_run_id() if given_id is None else given_id)
     request = RunRequest(
         command=command,
         out=options.out or Path("comminsight-runs") / run_id,

@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
+import re
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,11 @@ import comminsight
 from comminsight.errors import InputError, UsageError
 
 LIBRARY_NAME = "libnccl-profiler-comminsight.so"
+OVERDUE_S = (0.05, 86_400.0)  # the recorder clamps to these, and the report must know the limit
+SAFE_WINDOW_MS = (10.0, 600_000.0)
+RUN_ID = re.compile(r"[\w@+=:,.-]{1,128}")  # it becomes the name of folders
+# the interpreter does not let a process write its stacks on these, or nobody can catch them
+UNFIT_SIGNALS = frozenset({"KILL", "STOP", "SEGV", "FPE", "ABRT", "IOT", "BUS", "ILL"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,29 +41,73 @@ def recording_options(
 ) -> RecordingOptions:
     """What was asked for on the command line, else in the environment, else the defaults.
 
-    Raises UsageError naming a variable that is no positive number.
+    Raises UsageError naming the value that would be passed over in silence otherwise.
     """
     default = RecordingOptions()
-    window_ms = positive(given, "COMMINSIGHT_SAFE_WINDOW_MS", default.safe_window_ms)
-    limit_s = positive(given, "COMMINSIGHT_OVERDUE_S", default.overdue_limit_s)
+    window_ms = number(given, "COMMINSIGHT_SAFE_WINDOW_MS", default.safe_window_ms, SAFE_WINDOW_MS)
+    limit_s = number(given, "COMMINSIGHT_OVERDUE_S", default.overdue_limit_s, OVERDUE_S)
+    if overdue_s is not None:
+        limit_s = within(overdue_s, f"--overdue {overdue_s:g}", OVERDUE_S)
     return RecordingOptions(
-        overdue_limit_s=limit_s if overdue_s is None else overdue_s,
+        overdue_limit_s=limit_s,
         safe_window_ms=round(window_ms),
-        group_map=group_map or given.get("COMMINSIGHT_GROUP_MAP", ""),
-        stack_signal=stack_signal or given.get("COMMINSIGHT_STACK_SIGNAL", ""),
+        group_map=checked_map(group_map or given.get("COMMINSIGHT_GROUP_MAP", "")),
+        stack_signal=checked_signal(stack_signal or given.get("COMMINSIGHT_STACK_SIGNAL", "")),
     )
 
 
-def positive(given: Mapping[str, str], name: str, default: float) -> float:
+def number(
+    given: Mapping[str, str], name: str, default: float, limits: tuple[float, float]
+) -> float:
     """The number in a variable, ``default`` where it is not set."""
     text = given.get(name, "")
     try:
         value = float(text) if text else default
     except ValueError:
-        value = 0.0
-    if not 0 < value < math.inf:
-        raise UsageError(f"{name}={text} is not a number above 0")
+        value = math.nan
+    return within(value, f"{name}={text}", limits)
+
+
+def within(value: float, said: str, limits: tuple[float, float]) -> float:
+    """``value``; raises UsageError showing what was ``said`` when it is not in ``limits``."""
+    low, high = limits
+    if not low <= value <= high:
+        raise UsageError(f"{said} is not a number from {low:g} to {high:g}")
     return value
+
+
+def checked_map(text: str) -> str:
+    """A group map of which every part will be used."""
+    for part in filter(str.strip, text.split(";")):
+        name, _, desc = part.partition("=")
+        if not (name.strip() and desc.strip()):
+            raise UsageError(
+                f"group map: {part.strip()!r} is not NAME=ROLE",
+                next_step='--group-map "NAME=ROLE;NAME=ROLE", such as "1=tp;2=dp"',
+            )
+    return text
+
+
+def checked_signal(text: str) -> str:
+    """A signal on which a process can write its stacks, "" for none."""
+    names = {str(int(s)): s.name for s in signal.Signals}
+    name = names.get(text, text).upper().removeprefix("SIG")
+    if text and (f"SIG{name}" not in signal.Signals.__members__ or name in UNFIT_SIGNALS):
+        raise UsageError(
+            f"stack signal: {text!r} is no signal that a process can write its stacks on",
+            next_step="--stack-signal USR2, or another name or number that the job does not use",
+        )
+    return text
+
+
+def checked_run_id(text: str) -> str:
+    """A name that folders can have."""
+    if not RUN_ID.fullmatch(text) or not text.strip("."):
+        raise UsageError(
+            f"run id: {text!r} cannot be the name of a folder",
+            next_step="use up to 128 letters, digits and the characters @ + = : , . _ -",
+        )
+    return text
 
 
 def native_library() -> Path:

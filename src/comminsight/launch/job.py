@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import platform
+import shlex
 import shutil
 import stat
 import time
@@ -21,7 +22,7 @@ import msgspec
 
 from comminsight import __version__
 from comminsight.capture.process import boot_id, start_ticks
-from comminsight.errors import InputError
+from comminsight.errors import InputError, UsageError
 from comminsight.launch import child as child_process
 from comminsight.launch.boxes import RunBoxes
 from comminsight.launch.environment import RecordingOptions, recording_environment
@@ -31,7 +32,7 @@ from comminsight.launch.watch import Watch
 from comminsight.model.manifest import LaunchManifest
 from comminsight.model.units import NS_PER_MS, ns_from_seconds
 from comminsight.pipeline.layout import RunPaths
-from comminsight.pipeline.manifest import manifest_path, write_manifest
+from comminsight.pipeline.manifest import manifest_path, read_manifests, write_manifest
 
 WATCH_INTERVAL_S = 0.2
 
@@ -65,9 +66,10 @@ def default_run_id() -> str:
 def run_job(request: RunRequest) -> int:
     """The child's exit code (128 + signal when one ended it); the run is in ``request.out``.
 
-    Raises InputError when the job could not be started; nothing that fails later changes its
-    exit code.
+    Raises InputError when the job could not be started, UsageError when ``request.out`` holds
+    another run; nothing that fails later changes its exit code.
     """
+    refuse_other_run(RunPaths(request.out), request.run_id)
     paths = prepare(request.out)
     spool, notes = choose_spool(paths, request.run_id)
     environment = recording_environment(
@@ -149,6 +151,21 @@ def starting(out: Path) -> Iterator[None]:
             path=str(out),
             next_step="choose another one with --out",
         ) from error
+
+
+def refuse_other_run(paths: RunPaths, run_id: str) -> None:
+    """Two runs in one directory would be read as one. A restart, and another node of the same run,
+    have the same name.
+
+    Raises UsageError naming the run that is there.
+    """
+    for manifest in read_manifests(paths)[0]:
+        if manifest.run_id != run_id:
+            raise UsageError(
+                f"{paths.root} holds run {manifest.run_id} already",
+                next_step=f"another --out, or --run-id {shlex.quote(manifest.run_id)} to record a "
+                "restart of that run",
+            )
 
 
 def prepare(out: Path) -> RunPaths:

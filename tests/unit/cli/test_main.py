@@ -36,6 +36,13 @@ def exit_code(argv):
         (["rebuild", "/etc/passwd"], ExitCode.BAD_INPUT),
         (["run"], ExitCode.USAGE),
         (["run", "--overdue", "-1", "--", "true"], ExitCode.USAGE),
+        (["run", "--overdue", "0.001", "--", "true"], ExitCode.USAGE),
+        (["run", "--overdue", "nan", "--", "true"], ExitCode.USAGE),
+        (["run", "--group-map", "nonsense", "--", "true"], ExitCode.USAGE),
+        (["run", "--stack-signal", "FOO", "--", "true"], ExitCode.USAGE),
+        (["run", "--run-id", "../x", "--", "true"], ExitCode.USAGE),
+        (["run", "--run-id", "", "--", "true"], ExitCode.USAGE),
+        (["run", "--bogus", "--", "true"], ExitCode.USAGE),
     ],
 )
 def test_exit_codes(argv, code, capfd):

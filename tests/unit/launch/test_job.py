@@ -10,16 +10,24 @@ from comminsight.capture.process import start_ticks
 from comminsight.errors import InputError, UsageError
 from comminsight.launch import job as launching
 from comminsight.launch import reaction as reacting
-from comminsight.launch.environment import recording_options
+from comminsight.launch.environment import (
+    checked_map,
+    checked_run_id,
+    checked_signal,
+    recording_options,
+)
 from comminsight.launch.job import (
     choose_spool,
     collect_spool,
     command_words,
     default_run_id,
     prepare,
+    refuse_other_run,
 )
 from comminsight.launch.reaction import HangReaction
+from comminsight.model.manifest import LaunchManifest
 from comminsight.model.verdict import Cause, Confidence, Coverage, Verdict
+from comminsight.pipeline.manifest import write_manifest
 
 
 @pytest.mark.parametrize(
@@ -175,3 +183,52 @@ def test_what_a_stopped_command_left_behind_is_ended(is_stopped):
         for process in (left, other):
             process.kill()
             process.wait()
+
+
+def manifest_of(run_id, paths):
+    write_manifest(paths.metadata / f"launch-{run_id}.json", LaunchManifest(run_id=run_id))
+
+
+def test_another_run_is_not_recorded_into_the_same_directory(tmp_path):
+    paths = prepare(tmp_path / "run")
+    refuse_other_run(paths, "new")
+    manifest_of("old one", paths)
+    with pytest.raises(UsageError, match="holds run old one already") as caught:
+        refuse_other_run(paths, "new")
+    assert "--out" in caught.value.next_step
+    assert "--run-id 'old one'" in caught.value.next_step
+    refuse_other_run(paths, "old one")
+
+
+@pytest.mark.parametrize(
+    "text", ["nonsense", "=tp", "a=", "a=tp;nonsense", "a = ", ";=;", "a=tp;b"]
+)
+def test_a_group_map_that_would_be_passed_over(text):
+    with pytest.raises(UsageError, match="NAME=ROLE"):
+        checked_map(text)
+
+
+@pytest.mark.parametrize("text", ["", "a=tp", "a=tp;", " a = tp ; b=x=y "])
+def test_a_group_map_that_is_used_whole(text):
+    assert checked_map(text) == text
+
+
+@pytest.mark.parametrize("text", ["FOO", "KILL", "9", "SIGSEGV", "0", "-1", "999", "SIG"])
+def test_a_signal_on_which_nobody_could_write(text):
+    with pytest.raises(UsageError, match="stack signal"):
+        checked_signal(text)
+
+
+@pytest.mark.parametrize("text", ["", "USR2", "sigusr1", "12"])
+def test_a_signal_on_which_stacks_can_be_written(text):
+    assert checked_signal(text) == text
+
+
+@pytest.mark.parametrize("text", ["", ".", "..", "a/b", "a b", "a\n", "x" * 129])
+def test_a_run_id_that_is_no_name(text):
+    with pytest.raises(UsageError, match="run id"):
+        checked_run_id(text)
+
+
+def test_a_run_id_as_schedulers_give_it():
+    assert checked_run_id("4711_3.batch@c:1") == "4711_3.batch@c:1"
