@@ -191,7 +191,10 @@ class Forms:
     ) -> Any:
         red_op, code = self._red_op(red)
         n = len(inputs)
-        form = _form(codes.OP_REDUCE_SCATTER, inputs, async_op, red_op=code, n_folded=n)
+        result = outputs[0] if n == 1 else None  # functional collectives come this way
+        form = _form(
+            codes.OP_REDUCE_SCATTER, inputs, async_op, red_op=code, n_folded=n, result=result
+        )
         scatter = self._options("ReduceScatterOptions", async_op, ms, reduceOp=red_op)
         reduce = self._options("AllreduceOptions", async_op, reduceOp=red_op)
 

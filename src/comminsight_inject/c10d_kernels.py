@@ -67,5 +67,5 @@ class KernelDoor:
         future = None
         if type(work) is tuple:
             work, future = work
-        self._watch.follow(handle, group, work, name, future)
+        self._watch.follow(handle, group, work, name, future, form.result)
         return work

@@ -135,8 +135,10 @@ def _register(c10d: Any, group: Any, ranks: List[int]) -> None:
     backends = _backends(group)
     _identify(group, ranks)
     desc = str(getattr(group, "group_desc", "") or names.UNDEFINED)
-    SESSION.register(name, desc, int(group.rank()), ranks, list(dict.fromkeys(backends.values())))
-    if "cpu" in backends and SESSION.recorder is not None:
+    row = SESSION.register(
+        name, desc, int(group.rank()), ranks, list(dict.fromkeys(backends.values()))
+    )
+    if "cpu" in backends and row.comm_index:  # 0: off, inert or full; leave the ops alone
         from comminsight_inject import capture
 
         capture.attach(SESSION, c10d, group)

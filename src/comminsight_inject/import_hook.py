@@ -8,33 +8,50 @@ from __future__ import annotations
 
 import atexit
 import sys
-from typing import Any
+from _thread import get_ident
+from typing import Any, Set
 
 TARGET = "torch.distributed.distributed_c10d"
 
 
 class _C10dFinder:
-    """A finder that answers once, for ``TARGET``, with the spec that the others would give."""
+    """Answers for ``TARGET`` with the spec that the others would give, until its body ran.
+
+    Who only asks for the spec, or whose import fails, does not use it up.
+    """
+
+    def __init__(self) -> None:
+        self._asking: Set[int] = set()  # threads that ask the others, who may ask us in turn
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != TARGET:
+        thread = get_ident()
+        if name != TARGET or thread in self._asking:
             return None
-        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
-        for finder in list(sys.meta_path):
+        self._asking.add(thread)
+        try:
+            spec = self._spec_of_others(name, path, target)
+        finally:
+            self._asking.discard(thread)
+        if spec is not None:
+            _patch_after_body(spec.loader, self)
+        return spec
+
+    def _spec_of_others(self, name: str, path: Any, target: Any) -> Any:
+        for finder in [finder for finder in sys.meta_path if finder is not self]:
             find_spec = getattr(finder, "find_spec", None)
             spec = find_spec(name, path, target) if find_spec is not None else None
             if spec is not None:
-                _patch_after_body(spec.loader)
                 return spec
         return None
 
 
-def _patch_after_body(loader: Any) -> None:
+def _patch_after_body(loader: Any, finder: _C10dFinder) -> None:
     try:
         run_body = loader.exec_module
 
         def exec_module(module: Any) -> None:
             run_body(module)
+            sys.meta_path[:] = [other for other in sys.meta_path if other is not finder]
             patch(module)
 
         loader.exec_module = exec_module

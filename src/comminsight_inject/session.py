@@ -87,13 +87,12 @@ class Session:
 
     def close(self) -> None:
         """At orderly exit: settle what can be settled, seal the segment."""
-        try:
-            if self.capture is not None:
-                self.capture.close()
-            if self.recorder is not None:
-                self.recorder.close()
-        except Exception:
-            pass
+        for part in (self.capture, self.recorder):
+            try:
+                if part is not None:
+                    part.close()
+            except Exception:
+                pass
 
 
 SESSION = Session()

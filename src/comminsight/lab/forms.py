@@ -153,7 +153,7 @@ class FormTour:
         total = functional.wait_tensor(functional.all_reduce(self.own(N), "sum", group))
         self.expect("ALL_GATHER", 4 * N * n)
         whole = functional.wait_tensor(functional.all_gather_tensor(self.own(N), 0, group))
-        self.expect("REDUCE_SCATTER", 4 * N * n, red_op="SUM", ends_by="unseen")
+        self.expect("REDUCE_SCATTER", 4 * N * n, red_op="SUM", ends_by="wait")
         share = functional.wait_tensor(
             functional.reduce_scatter_tensor(self.own(n * N), "sum", 0, group)
         )
