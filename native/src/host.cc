@@ -43,11 +43,12 @@ int64_t start_ticks_of_self() {
   return p != nullptr ? strtoll(p, nullptr, 10) : 0;
 }
 
-// Cuts the last component off; false at the root.
+// Cuts the last component off; false at the root and at ".", where a relative path ends.
 bool to_parent(char* path) {
   char* slash = strrchr(path, '/');
-  if (slash == nullptr || path[1] == 0) return false;
-  slash[slash == path ? 1 : 0] = 0;
+  if (strcmp(path, "/") == 0 || strcmp(path, ".") == 0) return false;
+  if (slash == nullptr) strcpy(path, ".");
+  else slash[slash == path ? 1 : 0] = 0;
   return true;
 }
 

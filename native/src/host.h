@@ -9,7 +9,7 @@
 
 namespace ci {
 
-constexpr size_t kPathBytes = 512;
+constexpr size_t kPathBytes = 4096;  // PATH_MAX
 constexpr int64_t kNsPerMs = 1000000;
 constexpr int64_t kNsPerS = 1000000000;
 

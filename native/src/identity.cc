@@ -15,6 +15,11 @@ namespace {
 
 constexpr int kExtraCapacity = 32;
 constexpr size_t kValueBytes = 192;
+constexpr size_t kOwnValueBytes = kPathBytes;
+// A run id takes at most so much, beside some 2.5 KiB of layouts and facts; versions are given later.
+constexpr size_t kRunIdBytes = 3072;
+constexpr size_t kVersionsBytes = 1024;
+constexpr size_t kTailBytes = 128;  // the least that stands behind the environment
 
 struct Extra {
   char key[48];
@@ -56,9 +61,14 @@ const char* extra_of(const char* prefix, const char* field) {
   return nullptr;
 }
 
-void string_field(Text& text, const char* name, const char* value) {
+void string_field(Text& text, const char* name, const char* value, size_t most_bytes = kValueBytes) {
   if (const char* extra = extra_of("identity.", name)) value = extra;
-  text.raw(",").quoted(name).raw(":").quoted(value, kValueBytes);
+  text.raw(",").quoted(name).raw(":");
+  const size_t before = text.size();
+  text.quoted(value, most_bytes);
+  if (!text.full() && text.size() - before <= most_bytes + 2) return;
+  text.rewind(before);  // full of characters to escape
+  text.quoted(value, kValueBytes);
 }
 
 void number_field(Text& text, const char* name, int64_t value) {
@@ -90,10 +100,10 @@ void identity_object(Text& text, const IdentityInput& input) {
   const char* const local[] = {"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", nullptr};
   const char* const world[] = {"WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", nullptr};
   const char* const restarts[] = {"TORCHELASTIC_RESTART_COUNT", nullptr};
-  char run[kValueBytes];
+  char run[kRunIdBytes + 1];
   run_id(run, sizeof run);
   text.raw("\"identity\":{\"session_id\":").quoted(input.facts->session_id);
-  string_field(text, "run_id", run);
+  string_field(text, "run_id", run, kRunIdBytes);
   string_field(text, "host", input.facts->host);
   text.raw(",\"boot_id\":").quoted(input.facts->boot_id).raw(",\"pid\":").number(input.facts->pid);
   text.raw(",\"pid_start_ticks\":").number(input.facts->start_ticks);
@@ -111,6 +121,72 @@ void versions_object(Text& text) {
     if (strncmp(extras[i].key, "versions.", 9) == 0)
       text.raw(",").quoted(extras[i].key + 9).raw(":").quoted(extras[i].value, kValueBytes);
   text.raw("}");
+}
+
+// Everything in front of the environment's object.
+void head_objects(Text& text, const IdentityInput& input) {
+  text.raw("{\"layout\":").raw(CI_RECORD_LAYOUT_JSON).raw(",\"comm_layout\":").raw(CI_COMM_LAYOUT_JSON).raw(",");
+  identity_object(text, input);
+  text.raw(",\"settings\":{\"safe_window_ns\":").number(input.safe_window_ns);
+  text.raw(",\"overdue_limit_ns\":").number(input.overdue_limit_ns);
+  text.raw(",\"min_size_bytes\":").number(input.min_size_bytes);
+  text.raw(",\"event_mask\":").number(input.event_mask).raw("},\"environment\":");
+}
+
+// What a box is recognised by comes first, then our settings, then what others set.
+enum Importance { kNamesRun, kOurs, kOthers };
+
+Importance importance_of(const char* name) {
+  if (strcmp(name, "COMMINSIGHT_SPOOL") == 0 || strcmp(name, "COMMINSIGHT_RUN_ID") == 0) return kNamesRun;
+  return strncmp(name, "COMMINSIGHT_", 12) == 0 ? kOurs : kOthers;
+}
+
+struct Variable {
+  char name[96];
+  const char* value;
+};
+
+// False when it is none that may be told.
+bool read_variable(const char* entry, Variable* out) {
+  const char* equals = strchr(entry, '=');
+  if (equals == nullptr || equals - entry >= static_cast<ptrdiff_t>(sizeof out->name)) return false;
+  const auto bytes = static_cast<size_t>(equals - entry);
+  memcpy(out->name, entry, bytes);
+  out->name[bytes] = 0;
+  out->value = equals + 1;
+  return is_allowed(out->name, bytes) && !looks_secret(out->name, out->value);
+}
+
+void add_variables(Text& text, Importance importance, Environment* out) {
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; entry++) {
+    Variable variable;
+    if (!read_variable(*entry, &variable) || importance_of(variable.name) != importance) continue;
+    const size_t before = text.size();
+    text.raw(before > 1 ? "," : "").quoted(variable.name).raw(":");
+    text.quoted(variable.value, importance == kOthers ? kValueBytes : kOwnValueBytes);
+    const bool is_cut = importance != kOthers && strlen(variable.value) > kOwnValueBytes;
+    if (text.full() || is_cut) {
+      text.rewind(before);
+      out->n_dropped++;
+    } else {
+      out->n_kept++;
+    }
+  }
+}
+
+// The environment as far as `room_bytes` go: all that was kept at the start, or else what names the run. The
+// number of variables left out.
+int32_t environment_object(Text& text, const Environment& environment, size_t room_bytes) {
+  if (strlen(environment.json) <= room_bytes) {
+    text.raw(environment.json);
+    return environment.n_dropped;
+  }
+  if (environment.run_bytes >= room_bytes) {
+    text.raw("{}");
+    return environment.n_dropped + environment.n_kept;
+  }
+  text.raw(environment.json, environment.run_bytes).raw("}");
+  return environment.n_dropped + environment.n_kept - environment.n_run;
 }
 
 }  // namespace
@@ -137,49 +213,46 @@ uint32_t identity_version() { return load_acquire(version); }
 
 void identity_after_fork() { lock = PTHREAD_MUTEX_INITIALIZER; }
 
-void identity_environment(char* out, size_t capacity) {
-  Text text(out, capacity - 1);  // one byte is kept for the closing brace
+void identity_environment(const IdentityInput& input, Environment* out) {
+  const char* given = env("COMMINSIGHT_RUN_ID");
+  if (given != nullptr && strlen(given) > kRunIdBytes) log_line("COMMINSIGHT_RUN_ID is too long, it is cut");
+  pthread_mutex_lock(&lock);
+  Text head(out->json, sizeof out->json);
+  head_objects(head, input);
+  pthread_mutex_unlock(&lock);
+  const size_t rest = head.size() + kVersionsBytes + kTailBytes;
+  Text text(out->json, rest < sizeof out->json ? sizeof out->json - rest : 2);
+  out->n_run = out->n_kept = out->n_dropped = 0;
   text.raw("{");
-  for (char** entry = environ; entry != nullptr && *entry != nullptr; entry++) {
-    const char* equals = strchr(*entry, '=');
-    char name[96];
-    if (equals == nullptr || equals - *entry >= static_cast<ptrdiff_t>(sizeof name)) continue;
-    const auto bytes = static_cast<size_t>(equals - *entry);
-    memcpy(name, *entry, bytes);
-    name[bytes] = 0;
-    if (!is_allowed(name, bytes) || looks_secret(name, equals + 1)) continue;
-    const size_t before = text.size();
-    text.raw(before > 1 ? "," : "").quoted(name).raw(":").quoted(equals + 1, kValueBytes);
-    if (text.full()) text.rewind(before);
-  }
-  out[text.size()] = '}';
-  out[text.size() + 1] = 0;
+  add_variables(text, kNamesRun, out);
+  out->run_bytes = text.size();
+  out->n_run = out->n_kept;
+  add_variables(text, kOurs, out);
+  add_variables(text, kOthers, out);
+  const size_t end = text.size();
+  out->json[end] = '}';
+  out->json[end + 1] = 0;
+  if (out->n_dropped != 0)
+    log_line("%d variables of the environment are not in the identity: no room", out->n_dropped);
 }
 
-size_t identity_render(const IdentityInput& input, char* out, size_t capacity) {
-  Text text(out, capacity);
+size_t identity_render(const IdentityInput& input, char* out) {
   pthread_mutex_lock(&lock);
-  text.raw("{\"layout\":").raw(CI_RECORD_LAYOUT_JSON).raw(",\"comm_layout\":").raw(CI_COMM_LAYOUT_JSON).raw(",");
-  identity_object(text, input);
-  text.raw(",\"settings\":{\"safe_window_ns\":").number(input.in_force.safe_window_ns);
-  text.raw(",\"overdue_limit_ns\":").number(input.in_force.overdue_limit_ns);
-  text.raw(",\"min_size_bytes\":").number(input.in_force.min_size_bytes);
-  text.raw(",\"event_mask\":").number(input.in_force.event_mask).raw("},\"environment\":");
-  const size_t before = text.size();
-  text.raw(input.environment_json).raw(",");
-  if (text.full()) {
-    text.rewind(before);
-    text.raw("{},");
-  }
-  const size_t head = text.size();
-  versions_object(text);
-  text.raw("}");
-  if (text.full()) {  // 32 long version strings: rather none than half an object
-    text.rewind(head);
-    text.raw("\"versions\":{\"comminsight\":\"" COMMINSIGHT_VERSION "\"}}");
+  Text head(out, kIdentityBytes);
+  head_objects(head, input);
+  const size_t room = kIdentityBytes - kTailBytes - head.size();
+  const int32_t n_dropped = environment_object(head, *input.environment, room);
+  head.raw(",");
+  if (n_dropped != 0) head.raw("\"environment_dropped\":").number(n_dropped).raw(",");
+  Text tail(out + head.size(), kIdentityBytes - head.size());
+  versions_object(tail);
+  tail.raw("}");
+  if (tail.full()) {  // 32 long version strings: rather none than half an object
+    tail.rewind(0);
+    tail.raw("\"versions\":{\"comminsight\":\"" COMMINSIGHT_VERSION "\"}}");
   }
   pthread_mutex_unlock(&lock);
-  return text.size();
+  return head.size() + tail.size();
 }
 
 }  // namespace ci

@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "host.h"
-#include "settings.h"
 
 namespace ci {
 
@@ -20,17 +19,30 @@ uint32_t identity_version();
 // After a fork the lock may be held by a thread that is not there.
 void identity_after_fork();
 
+// Allow-listed variables, without what looks like a secret.
+struct Environment {
+  char json[kIdentityBytes];  // an object
+  size_t run_bytes;           // of its beginning: without the closing brace, what names the run alone
+  int32_t n_run;              // variables in there
+  int32_t n_kept;
+  int32_t n_dropped;          // for want of room
+};
+
 struct IdentityInput {
   const ProcessFacts* facts;
   int64_t created_mono_ns;
   int64_t created_real_ns;
-  const char* environment_json;  // of identity_environment
-  Settings in_force;             // the four settings named in docs/formats.md
+  const Environment* environment;
+  int64_t safe_window_ns;  // settings in force
+  int64_t overdue_limit_ns;
+  int64_t min_size_bytes;
+  uint32_t event_mask;
 };
-// Allow-listed variables as a JSON object, without what looks like a secret. Reads `environ`: once, at start.
-void identity_environment(char* out, size_t capacity);
-// Writes the whole object; returns its bytes.
-size_t identity_render(const IdentityInput& input, char* out, size_t capacity);
+// Reads `environ`: once, at start. Fills `out` with what fits beside the rest of `input`: COMMINSIGHT_SPOOL
+// and COMMINSIGHT_RUN_ID first, then the other variables of ours, then those of others; values of ours whole.
+void identity_environment(const IdentityInput& input, Environment* out);
+// Writes the whole object into kIdentityBytes; returns its bytes.
+size_t identity_render(const IdentityInput& input, char* out);
 
 }  // namespace ci
 #endif

@@ -44,7 +44,8 @@ bool Recorder::start(const Settings& initial, uint32_t depth, char* why, size_t 
   header->pair_real_ns = created_real_ns;
   header->heartbeat_mono_ns = created_mono_ns;
   has_tid_key_ = pthread_key_create(&tid_key_, nullptr) == 0;
-  identity_environment(environment_json, sizeof environment_json);
+  identity_environment({&facts, created_mono_ns, created_real_ns, nullptr, settings.safe_window_ns,
+                        settings.overdue_limit_ns, settings.min_size_bytes, settings.event_mask}, &environment);
   return true;
 }
 

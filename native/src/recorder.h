@@ -88,7 +88,7 @@ class Recorder {
   CommTable comms;
   Settings settings;
   ProcessFacts facts;
-  char environment_json[kIdentityBytes - 3072];
+  Environment environment;
   int64_t created_mono_ns;
   int64_t created_real_ns;
   uint32_t* alive;      // 1 on a page that a fork wipes; 0 in a child and after close

@@ -13,10 +13,19 @@ constexpr int64_t kMiB = 1 << 20;
 
 int64_t clamp(int64_t value, int64_t low, int64_t high) { return value < low ? low : value > high ? high : value; }
 
+// Absolute, since the process may change its directory later. False when it is too long to be a path.
+bool absolute_path(char (&out)[kPathBytes], const char* path) {
+  char here[kPathBytes];
+  Text text(out, sizeof out);
+  if (path[0] != '/' && getcwd(here, sizeof here) != nullptr) text.raw(here).raw("/");
+  return !text.raw(path).full();
+}
+
 void path_setting(char (&out)[kPathBytes], const char* name, const char* otherwise, const char* suffix = "") {
   const char* value = env(name);
-  Text text(out, sizeof out);
-  text.raw(value != nullptr ? value : otherwise).raw(value != nullptr ? "" : suffix);
+  if (value != nullptr && absolute_path(out, value)) return;
+  if (value != nullptr) log_line("%s is longer than a path can be, the default stays", name);
+  Text(out, sizeof out).raw(otherwise).raw(suffix);
 }
 
 }  // namespace

@@ -25,14 +25,10 @@ void seal_frame(ci_frame_header* header, uint8_t type, uint32_t n_items, size_t 
 }
 
 size_t current_identity(const Recorder& recorder, char* out) {
-  Settings in_force = {};
   const ci_box_header& h = *recorder.box.header();
-  in_force.safe_window_ns = h.active_safe_window_ns;
-  in_force.overdue_limit_ns = h.active_overdue_limit_ns;
-  in_force.min_size_bytes = h.active_min_size_bytes;
-  in_force.event_mask = h.active_event_mask;
-  return identity_render({&recorder.facts, recorder.created_mono_ns, recorder.created_real_ns,
-                          recorder.environment_json, in_force}, out, kIdentityBytes);
+  return identity_render({&recorder.facts, recorder.created_mono_ns, recorder.created_real_ns, &recorder.environment,
+                          h.active_safe_window_ns, h.active_overdue_limit_ns, h.active_min_size_bytes,
+                          h.active_event_mask}, out);
 }
 
 int Writer::frame(Recorder& recorder, uint8_t type, uint32_t n_items, size_t payload_bytes, int64_t first_seq) {

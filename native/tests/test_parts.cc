@@ -7,6 +7,7 @@
 #include "check.h"
 #include "comms.h"
 #include "crc32.h"
+#include "host.h"
 #include "ring.h"
 #include "slots.h"
 #include "text.h"
@@ -128,9 +129,19 @@ void ring_overwrites_and_says_so() {
   CHECK(!ring.put(first + 1 + 2 * CI_RING_CAPACITY, &record));
 }
 
+void file_system_of_a_path_that_is_not_there_yet() {
+  const char* const paths[] = {"absent", "absent/below", "./absent", "/absent", "/absent/below", "x", ".", "/"};
+  for (const char* path : paths) {
+    const char* name = network_file_system(path, "0x6969");
+    CHECK(name != nullptr && strcmp(name, "nfs") == 0);
+  }
+  CHECK(network_file_system("absent", "0x01021994") == nullptr);  // tmpfs
+}
+
 }  // namespace
 
 int main() {
+  file_system_of_a_path_that_is_not_there_yet();
   checksum_is_zlibs();
   text_escapes_and_cuts();
   matches_count_per_peer_and_direction();
