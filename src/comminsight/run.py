@@ -29,6 +29,7 @@ from comminsight.pipeline.breaks import at_first_break
 from comminsight.pipeline.coverage import run_coverage
 from comminsight.pipeline.ends import as_of, exit_statuses, first_failure
 from comminsight.pipeline.facts import run_facts
+from comminsight.pipeline.hang_event import renumbered
 from comminsight.pipeline.hang_store import read_hangs
 from comminsight.pipeline.layout import RunPaths, run_paths
 from comminsight.pipeline.load import LoadedRun, load_run, sort_out, world_size
@@ -177,7 +178,9 @@ class Run:
     def report(self, *, clock: Clock = "aligned") -> RunReport:
         """The report: facts, coverage, steps, ranks, verdicts."""
         measures, coverage = self.measures(clock), self.coverage()
-        verdicts = judge_run(self.trace, measures, coverage, self._hang_files[0], self.final_view())
+        communicators = self.trace.communicators
+        events = [renumbered(event, communicators) for event in self._hang_files[0]]
+        verdicts = judge_run(self.trace, measures, coverage, events, self.final_view())
         facts = msgspec.structs.replace(self.facts, clock=clock)
         return run_report(
             facts, self.trace.communicators, self.step_rows(), measures, coverage, verdicts,

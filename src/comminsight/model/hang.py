@@ -6,6 +6,8 @@ from enum import StrEnum
 
 import msgspec
 
+from comminsight.model.topology import Communicator
+
 
 class Presence(StrEnum):
     """Where a member stands towards one op instance."""
@@ -104,7 +106,8 @@ class HangEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Everything known when some op was overdue; the input of the hang rule.
 
     ``ranks`` holds only the ranks that left evidence: a rank of the world that is not there is
-    *unknown*, never absent.
+    *unknown*, never absent. ``communicators`` are those that its numbers (``comm_id``) speak of;
+    empty where the observer did not say.
     """
 
     observed_mono_ns: int
@@ -116,3 +119,4 @@ class HangEvent(msgspec.Struct, frozen=True, kw_only=True):
     progress: tuple[Progress, ...]
     stacks: tuple[Stack, ...] = ()
     clock_error_ns: int = 0
+    communicators: tuple[Communicator, ...] = ()

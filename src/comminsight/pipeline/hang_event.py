@@ -6,17 +6,20 @@ ops without an end, and for every stream of matches the last one entered and the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 
 from comminsight.model.hang import HangEvent, InFlightOp, Progress, RankState, Stack
 from comminsight.model.ops import OpState, RecordKind
+from comminsight.model.topology import Communicator
 
 FINISHED = (OpState.DONE, OpState.FAILED, OpState.ABORTED, OpState.UNOBSERVABLE)
 TAIL_RECORDS = 1 << 16  # more than a ring
+Numbered = TypeVar("Numbered", InFlightOp, Progress)
 PEER_BITS, DIRECTION_BITS = 22, 8  # with a comm_index of 32 bits in one int64
 
 
@@ -155,6 +158,7 @@ def hang_event(
     overdue_limit_ns: int,
     world_size: int,
     stacks: Mapping[int, Stack] | None = None,
+    communicators: tuple[Communicator, ...] = (),
 ) -> HangEvent:
     """The event of all views; ``stacks`` by global rank."""
     ordered = sorted(views, key=lambda view: view.state.global_rank)
@@ -167,4 +171,31 @@ def hang_event(
         in_flight=tuple(op for view in ordered for op in in_flight_ops(view, now_mono_ns)),
         progress=tuple(entry for view in ordered for entry in progress(view)),
         stacks=tuple(stacks[rank] for rank in sorted(stacks)) if stacks else (),
+        communicators=communicators,
     )
+
+
+def renumbered(event: HangEvent, communicators: Sequence[Communicator]) -> HangEvent:
+    """The event in the numbers of ``communicators``: one that was stored while the run still made
+    groups counts them in another order. -1 for one that is not among them."""
+    if not event.communicators:
+        return event
+    new_ids = {one.comm_id: comm_id_among(one, communicators) for one in event.communicators}
+    return msgspec.structs.replace(
+        event,
+        in_flight=tuple(with_comm_id(op, new_ids) for op in event.in_flight),
+        progress=tuple(with_comm_id(entry, new_ids) for entry in event.progress),
+        communicators=tuple(communicators),
+    )
+
+
+def comm_id_among(one: Communicator, communicators: Sequence[Communicator]) -> int:
+    """The number of the communicator with the same key that shares a member with ``one``."""
+    named = {rank for rank in one.members if rank >= 0}
+    same = (c for c in communicators if (c.comm_hash, c.ordinal) == (one.comm_hash, one.ordinal))
+    return next((c.comm_id for c in same if not named.isdisjoint(c.members)), -1)
+
+
+def with_comm_id(entry: Numbered, new_ids: Mapping[int, int]) -> Numbered:
+    """The entry with its communicator's new number."""
+    return msgspec.structs.replace(entry, comm_id=new_ids.get(entry.comm_id, -1))

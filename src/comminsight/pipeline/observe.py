@@ -52,7 +52,7 @@ def observe(
 
     ``exit_statuses`` are by session, for processes whose end was seen.
     """
-    _, comm_ids = joined_communicators(sessions)
+    communicators, comm_ids = joined_communicators(sessions)
     ended = exit_statuses or {}
     names = [s.identity.session_id for s in sessions]
     return hang_event(
@@ -62,6 +62,7 @@ def observe(
         overdue_limit_ns=overdue_limit_ns,
         world_size=world_size(sessions),
         stacks=stacks,
+        communicators=communicators,
     )
 
 
