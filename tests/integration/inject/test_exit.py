@@ -1,4 +1,4 @@
-"""What exit does to ops in flight: it ends, in a bounded time, and never by an abort."""
+"""Processes of their own: exit with ops in flight, and a recorder that is switched off."""
 
 import importlib.util
 import os
@@ -78,3 +78,27 @@ def test_ops_still_in_flight_when_the_patience_ends_are_cut_off(env, tmp_path, h
     assert mine.losses.sum() == 0
     for rank in ranks:
         rank.stderr.close()
+
+
+OPS = """
+import sys
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(1))
+print("comminsight_inject.c10d_kernels" in sys.modules, hasattr(dist.Work.wait, "__wrapped__"))
+"""
+
+
+@pytest.mark.parametrize("is_off", [False, True])
+def test_a_recorder_that_is_off_leaves_the_ops_alone(env, tmp_path, is_off):
+    switch = tmp_path / "disable"
+    if is_off:
+        switch.touch()
+    mine = {
+        **env, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "1",
+        "RANK": "0", "LOCAL_RANK": "0", "COMMINSIGHT_BOX_DIR": str(tmp_path),
+        "COMMINSIGHT_DISABLE_FILE": str(switch),
+    }  # fmt: skip
+    command = [sys.executable, "-W", "ignore", "-c", OPS]
+    out = subprocess.run(command, env=mine, check=True, capture_output=True, text=True).stdout
+    assert out.split() == [str(not is_off)] * 2

@@ -78,13 +78,19 @@ def destroy_process_group(group=None):
 """
 
 
+def with_fake_torch(folder: Path, init: str = "", body: str = FAKE_C10D) -> dict[str, str]:
+    """Environment in which ``torch.distributed`` is a stand-in whose ``__init__`` is ``init``."""
+    package = folder / "torch" / "distributed"
+    package.mkdir(parents=True)
+    (folder / "torch" / "__init__.py").write_text("")
+    (package / "__init__.py").write_text(init)
+    (package / "distributed_c10d.py").write_text(body)
+    return {**ON, "PYTHONPATH": ON["PYTHONPATH"] + os.pathsep + str(folder)}
+
+
 def test_functions_are_patched_right_after_the_module_body(tmp_path):
     """A stand-in for torch: the star import of the package receives the patched names."""
-    package = tmp_path / "torch" / "distributed"
-    package.mkdir(parents=True)
-    (tmp_path / "torch" / "__init__.py").write_text("")
-    (package / "__init__.py").write_text("from .distributed_c10d import *\n")
-    (package / "distributed_c10d.py").write_text(FAKE_C10D)
+    env = with_fake_torch(tmp_path, "from .distributed_c10d import *\n")
     code = (
         "import torch.distributed as d\n"
         "from torch.distributed import distributed_c10d as c\n"
@@ -93,8 +99,44 @@ def test_functions_are_patched_right_after_the_module_body(tmp_path):
         "      c._new_process_group_helper(1, group_size='x'))\n"
         "try:\n    d.destroy_process_group()\nexcept ValueError as e:\n    print(e)\n"
     )
-    path = ON["PYTHONPATH"] + os.pathsep + str(tmp_path)
-    assert python(code, **{**ON, "PYTHONPATH": path}) == "True True (None, None)\ntheirs"
+    assert python(code, **env) == "True True (None, None)\ntheirs"
+
+
+PROBES = {
+    "nobody": "",
+    "a look": "find_spec(NAME)",
+    "two looks": "find_spec(NAME); find_spec(NAME)",
+    "a body that failed": (
+        "import builtins; builtins.is_broken = True\n"
+        "try:\n    importlib.import_module(NAME)\nexcept OSError:\n    pass\n"
+        "builtins.is_broken = False"
+    ),
+    "a finder that asks all others": (
+        "class Asks:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        others = [f for f in sys.meta_path if f is not self]\n"
+        "        found = (f.find_spec(name, path, target) for f in others)\n"
+        "        return next((spec for spec in found if spec is not None), None)\n"
+        "sys.meta_path.insert(0, Asks())"
+    ),
+}
+
+
+@pytest.mark.parametrize("probe", PROBES.values(), ids=PROBES)
+def test_whoever_looked_at_the_module_before_it_is_patched(tmp_path, probe):
+    """And the finder is gone once the body ran."""
+    body = "import builtins\nif getattr(builtins, 'is_broken', False):\n    raise OSError\n"
+    env = with_fake_torch(tmp_path, body=body + FAKE_C10D)
+    code = (
+        "import importlib, sys\n"
+        "from importlib.util import find_spec\n"
+        "NAME = 'torch.distributed.distributed_c10d'\n"
+        f"{probe}\n"
+        "module = importlib.import_module(NAME)\n"
+        "ours = [f for f in sys.meta_path if type(f).__module__.startswith('comminsight_inject')]\n"
+        "print(hasattr(module.destroy_process_group, '_comminsight_original'), ours)\n"
+    )
+    assert python(code, **env) == "True []"
 
 
 def test_pth_in_a_fresh_environment(tmp_path):
