@@ -5,24 +5,34 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from comminsight.capture.discovery import (
+    BOXES_FOLDER,
+    SEGMENTS_FOLDER,
+    SessionPaths,
+    discover,
+    segment_files,
+)
 from comminsight.errors import InputError
+
+FALLBACK_FOLDER = "boxes"  # in the spool, as the recorder has it
 
 
 @dataclass(frozen=True, slots=True)
 class RunPaths:
-    """The folders of one run directory."""
+    """The folders of one run directory; ``is_spool``: what recorders wrote lies there directly."""
 
     root: Path
+    is_spool: bool = False
 
     @property
     def segments(self) -> Path:
         """Raw records, one folder per session."""
-        return self.root / "inspector_logs"
+        return self.root if self.is_spool else self.root / SEGMENTS_FOLDER
 
     @property
     def boxes(self) -> Path:
         """Black boxes of processes that have ended."""
-        return self.root / "blackbox"
+        return self.root if self.is_spool else self.root / BOXES_FOLDER
 
     @property
     def hangs(self) -> Path:
@@ -51,7 +61,8 @@ class RunPaths:
 
 
 def run_paths(path: str | Path) -> RunPaths:
-    """The paths of an existing run directory.
+    """The paths of an existing run directory, or of a folder that recorders wrote into directly:
+    a spool, or one of black boxes.
 
     Raises InputError when the directory is missing or is not a run.
     """
@@ -67,10 +78,19 @@ def run_paths(path: str | Path) -> RunPaths:
             "not a directory", path=str(root), next_step="give the run directory, not a file in it"
         )
     paths = RunPaths(root)
-    if not (paths.segments.is_dir() or paths.boxes.is_dir()):
+    if paths.segments.is_dir() or paths.boxes.is_dir():
+        return paths
+    found = discover(root, root, root / FALLBACK_FOLDER).sessions
+    if not any(map(is_recorded, found)):
         raise InputError(
-            "not a CommInsight run: neither inspector_logs/ nor blackbox/ is in it",
+            "not a CommInsight run: neither inspector_logs/ nor blackbox/ is in it, nor what "
+            "recorders write (folders of sessions, *.box)",
             path=str(root),
-            next_step="give the directory that `comminsight run` printed",
+            next_step="give the directory that `comminsight run` printed, or COMMINSIGHT_SPOOL",
         )
-    return paths
+    return RunPaths(root, is_spool=True)
+
+
+def is_recorded(session: SessionPaths) -> bool:
+    """True when something of it can be read, not only a folder of such a name."""
+    return session.box is not None or bool(segment_files(session.segment_dir))

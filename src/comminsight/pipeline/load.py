@@ -25,10 +25,9 @@ from comminsight.model.hang import Liveness
 from comminsight.model.manifest import LaunchManifest
 from comminsight.model.topology import UNKNOWN_RANK
 from comminsight.pipeline.ends import ended_well
-from comminsight.pipeline.layout import RunPaths
+from comminsight.pipeline.layout import FALLBACK_FOLDER, RunPaths
 
 DEFAULT_GROUP = b"default_pg"
-FALLBACK_FOLDER = "boxes"  # in the spool, as the recorder has it
 TAIL_SEGMENTS = 2  # with the ring, the last ops of every communicator that still moves
 
 
@@ -40,6 +39,7 @@ class LoadedRun:
     earlier_lives: tuple[SessionData, ...] = ()
     without_rank: tuple[SessionData, ...] = ()
     problems: tuple[str, ...] = ()
+    other_runs: tuple[SessionData, ...] = ()
 
 
 def live_box_dir() -> Path:
@@ -76,7 +76,20 @@ def load_run(
             path=str(paths.root),
             next_step="check that the whole run directory was copied",
         )
-    return sort_out(sessions, problems)
+    if not paths.is_spool:
+        return sort_out(sessions, problems)
+    own, others = newest_run(sessions)
+    return replace(sort_out(own, problems), other_runs=others)
+
+
+def newest_run(
+    sessions: Sequence[SessionData],
+) -> tuple[list[SessionData], tuple[SessionData, ...]]:
+    """(sessions of the run that was begun last, those of others): a spool may hold several runs."""
+    last = max(sessions, key=lambda s: s.identity.created_real_ns, default=None)
+    run_id = last.identity.run_id if last is not None else ""
+    own = [s for s in sessions if s.identity.run_id == run_id]
+    return own, tuple(s for s in sessions if s.identity.run_id != run_id)
 
 
 def find_sessions(

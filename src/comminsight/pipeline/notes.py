@@ -27,6 +27,9 @@ def run_notes(
         notes.append(Message("note.earlier_lives", {"ranks": ranks}))
     if loaded.without_rank:
         notes.append(Message("note.without_rank", {"n_sessions": len(loaded.without_rank)}))
+    if loaded.other_runs:
+        names = sorted({s.identity.run_id for s in loaded.other_runs})
+        notes.append(Message("note.other_runs", {"n_runs": len(names), "first": names[0]}))
     broken = sorted({steps.broken for steps in rebuilt.values() if steps.broken})
     notes += [Message("note.no_steps_because", {"reason": reason}) for reason in broken]
     notes += [Message("note.launcher", {"text": text}) for m in manifests for text in m.notes]

@@ -46,12 +46,12 @@ def load_templates(folders: Iterable[Path] = ()) -> tuple[Template, ...]:
 
 
 def template_files(folder: Path) -> list[Path]:
-    """The TOML files of a folder; raises InputError when there is no such folder."""
-    if not folder.is_dir():
-        raise InputError(
-            "no such folder of templates", path=str(folder), next_step="give a folder of TOML files"
-        )
-    return sorted(folder.glob("*.toml"))
+    """The TOML files of a folder; raises InputError when it has none."""
+    files = sorted(folder.glob("*.toml"))
+    if not files:
+        what = "no template (*.toml) in it" if folder.is_dir() else "no such folder of templates"
+        raise InputError(what, path=str(folder), next_step="give a folder of TOML files")
+    return files
 
 
 def read_text(path: Path) -> str:
