@@ -6,7 +6,15 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from comminsight.model.report import RunReport
-from comminsight.model.verdict import Cause, ChainLevel, ChainLink, Evidence, OpRef, Verdict
+from comminsight.model.verdict import (
+    Cause,
+    ChainLevel,
+    ChainLink,
+    Evidence,
+    MessageParam,
+    OpRef,
+    Verdict,
+)
 from comminsight.report import numbers
 from comminsight.report.catalogue import Catalogue
 
@@ -40,22 +48,40 @@ WAIT_NS = "longest_wait_ns"
 
 def headline(verdict: Verdict, report: RunReport, words: Catalogue) -> str:
     """The verdict in one sentence."""
-    head = words.text(
-        _headline_code(verdict),
-        ranks=list(verdict.culprits),
-        where=_where(verdict, report, words),
-        op=op_phrase(verdict.first_bad_op, words),
-        n_steps=verdict.coverage.steps_used,
-        n_ranks=verdict.coverage.ranks_seen,
-    )
+    code, said = _headline_code(verdict)
+    params = {
+        "ranks": list(verdict.culprits),
+        "where": _where(verdict, report, words),
+        "op": op_phrase(verdict.first_bad_op, words),
+        "n_steps": verdict.coverage.steps_used,
+        "n_ranks": verdict.coverage.ranks_seen,
+    }
+    head = words.text(code, **(params | said))
     return _sentence([head, *_clauses(verdict, words)], words)
 
 
-def _headline_code(verdict: Verdict) -> str:
-    """A rank that left in order did not die, though its peers miss it all the same."""
-    has_left = any(entry.message.code == "evidence.left" for entry in verdict.evidence)
-    is_left = verdict.cause is Cause.RANK_DEAD and has_left
-    return "headline.RANK_LEFT" if is_left else f"headline.{verdict.cause}"
+def _headline_code(verdict: Verdict) -> tuple[str, dict[str, MessageParam]]:
+    """The code, and what the evidence says beyond the verdict's own numbers.
+
+    A rank that left in order did not die, though its peers miss it all the same; processes that
+    all failed were not ended from outside; delays that wander are more than no verdict.
+    """
+    said = {entry.message.code: entry.message.params for entry in verdict.evidence}
+    if verdict.cause is Cause.RANK_DEAD and "evidence.left" in said:
+        return "headline.RANK_LEFT", {}
+    if verdict.cause is Cause.NO_VERDICT and "evidence.recurs_rotating" in said:
+        return "headline.DELAY_WANDERS", said["evidence.recurs_rotating"]
+    if verdict.cause is Cause.JOB_KILLED and _have_all_failed(verdict):
+        return "headline.JOB_FAILED", {}
+    return f"headline.{verdict.cause}", {}
+
+
+def _have_all_failed(verdict: Verdict) -> bool:
+    """True when every process is known to have ended with an exit code."""
+    ends = [e.message.params for e in verdict.evidence if e.message.code == "evidence.died"]
+    return bool(ends) and all(
+        str(end.get("exit_status", "")).startswith("exit code") for end in ends
+    )
 
 
 def no_verdict_headline(words: Catalogue) -> str:
