@@ -13,6 +13,7 @@ namespace ci {
 namespace {
 
 constexpr int64_t kCloseNs = 5 * kNsPerS;
+constexpr int64_t kPatienceNs = 2 * kNsPerS;  // of a registration that meets another thread's start
 
 // Everything of one recorder, born as zeroed pages: untouched parts cost nothing, and a forked child
 // can let go of it as a whole.
@@ -21,11 +22,18 @@ struct World {
   Drain drain;
 };
 
+// Start and close wait for file systems, so no lock is held across them. A start under way names its process:
+// a child made without fork handlers sees that nobody goes on with it there.
+constexpr uint32_t kUnborn = 0;
+constexpr uint32_t kSettled = 1;  // no (further) start is tried in this process
+uint32_t starting() { return static_cast<uint32_t>(getpid()) << 1; }
+
 World* world = nullptr;
-pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-bool is_settled = false;  // no (further) start is tried in this process
+uint32_t phase = kUnborn;  // or starting() of the process that does
+pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // serialises registrations; held for memory alone
 uint32_t fork_depth = 0;
 int64_t n_forked_ops = 0;
+int64_t n_early = 0;  // communicators and ops that came while the start took too long
 char reason[kPathBytes] = "no communicator yet";
 
 void say_inert(const char* why, bool with_log) {
@@ -37,6 +45,7 @@ void say_inert(const char* why, bool with_log) {
 void renew_locks() {
   lock = PTHREAD_MUTEX_INITIALIZER;
   identity_after_fork();
+  if (phase != kSettled) phase = kUnborn;  // a start goes on in the parent only
 }
 
 // In a forked child: the parent's box and segments stay untouched, this process starts with nothing.
@@ -44,10 +53,10 @@ void leave_parent(World* parents, bool directly_after_fork) {
   if (!__atomic_compare_exchange_n(&world, &parents, nullptr, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) return;
   parents->recorder.box.forget(directly_after_fork);
   parents->drain.forget(directly_after_fork);
+  phase = kUnborn;
   renew_locks();
-  is_settled = false;
   fork_depth++;
-  n_forked_ops = 0;
+  n_forked_ops = n_early = 0;
   say_inert("forked: no communicator of its own yet", false);
 }
 
@@ -122,7 +131,6 @@ World* start() {
   }
   w->recorder.alive = alive;
   w->drain.prepare(&w->recorder);
-  if (n_forked_ops != 0) w->recorder.lose(0, CI_LOSSREASON_FORKED, n_forked_ops);
   store_release(*alive, 1);
   w->recorder.box.go_live();
   store_release(w->recorder.progress_ns, mono_ns());  // the thread may be scheduled later than the first ops
@@ -130,6 +138,43 @@ World* start() {
   if (w->recorder.drain_runs == 0) store_release(w->recorder.progress_ns, 0);
   reason[0] = 0;
   return w;
+}
+
+// Counted where a communicator without a row is, as soon as there is a place to count in.
+void hand_over_early(Recorder& r) {
+  const int64_t n = exchange(n_early, 0);
+  if (n != 0) r.lose(0, CI_LOSSREASON_COMM_TABLE_FULL, n);
+}
+
+void note_early() {
+  add(n_early, 1);
+  World* w = __atomic_load_n(&world, __ATOMIC_SEQ_CST);
+  if (w != nullptr) hand_over_early(w->recorder);
+}
+
+void start_and_publish() {
+  say_inert("starting", false);
+  World* started = start();
+  __atomic_store_n(&world, started, __ATOMIC_SEQ_CST);
+  exchange(phase, kSettled);
+  futex_wake(phase);
+  if (started == nullptr) return;
+  if (const int64_t n = load_acquire(n_forked_ops)) started->recorder.lose(0, CI_LOSSREASON_FORKED, n);
+  hand_over_early(started->recorder);
+}
+
+// Starts the recorder if nobody did, or waits a while for the thread that does.
+void start_once() {
+  const int64_t deadline = mono_ns() + kPatienceNs;
+  for (uint32_t seen = load_acquire(phase); seen != kSettled; seen = load_acquire(phase)) {
+    if (seen != starting()) {
+      if (cas(phase, seen, starting())) return start_and_publish();
+      continue;
+    }
+    const int64_t left = deadline - mono_ns();
+    if (left <= 0) return note_early();
+    futex_wait(phase, seen, left);
+  }
 }
 
 int join_drain(Recorder& r) {
@@ -155,14 +200,11 @@ Recorder* recorder() {
 
 uint32_t register_comm(const CommSpec& spec) {
   recorder();  // notices a fork
-  pthread_mutex_lock(&lock);
-  if (world == nullptr && !is_settled) {
-    World* started = start();
-    is_settled = true;
-    __atomic_store_n(&world, started, __ATOMIC_RELEASE);
-  }
+  start_once();
   Recorder* r = recorder();
-  const uint32_t comm = r != nullptr ? r->register_comm(spec) : 0;
+  if (r == nullptr) return 0;
+  pthread_mutex_lock(&lock);
+  const uint32_t comm = r->register_comm(spec);
   pthread_mutex_unlock(&lock);
   return comm;
 }
@@ -196,17 +238,12 @@ int flush(int32_t timeout_ms) {
 
 int close_recorder() {
   Recorder* r = recorder();
-  if (r == nullptr) return 0;
-  pthread_mutex_lock(&lock);
-  int result = 0;
-  if (exchange(r->is_closed, 1) == 0) {
-    say_inert("closed", false);
-    store_release(*r->alive, 0);
-    if (r->drain_runs != 0) result = join_drain(*r);
-    else r->box.mark_closed();
-  }
-  pthread_mutex_unlock(&lock);
-  return result;
+  if (r == nullptr || exchange(r->is_closed, 1) != 0) return 0;
+  say_inert("closed", false);
+  store_release(*r->alive, 0);
+  if (r->drain_runs != 0) return join_drain(*r);
+  r->box.mark_closed();
+  return 0;
 }
 
 bool is_comm_of(const Recorder& r, uint32_t comm_token) {
@@ -222,7 +259,9 @@ uint32_t comm_row(Recorder& r, uint32_t comm_token) {
 }
 
 void note_unrecorded_op() {
+  const uint32_t now = load_relaxed(phase);
   if (load_relaxed(fork_depth) != 0) add(n_forked_ops, 1);
+  else if (now != kUnborn && now != kSettled) note_early();
 }
 
 int64_t forked_ops() { return load_relaxed(n_forked_ops); }
