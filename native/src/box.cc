@@ -132,6 +132,20 @@ void Box::store_json(const char* json, size_t bytes) {
 
 void Box::mark_closed() { store_release(header_->state, CI_BOX_CLOSED); }
 
+void Box::keep_lock() {
+  if (!file_.is_ours()) {
+    struct stat st;
+    const int fd = open(path_, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return;
+    if (fstat(fd, &st) != 0 || !file_.is_file(st)) {
+      close(fd);
+      return;
+    }
+    if (file_.hold(fd) != 0) return;
+  }
+  lock_owner(file_.number());
+}
+
 void Box::forget(bool directly_after_fork) {
   munmap(header_, CI_BOX_BYTES);
   file_.forget(directly_after_fork);

@@ -1,6 +1,6 @@
 // The black box: one file per process in shared memory that outlives the process. Created here,
 // never truncated, never unlinked; POSIX locks fall when any descriptor of the file is closed in
-// this process, so the box keeps its one descriptor and nobody here opens the file again.
+// this process, so the box keeps its one descriptor, and takes the lock again when it was lost.
 #ifndef COMMINSIGHT_BOX_H
 #define COMMINSIGHT_BOX_H
 #include <cstddef>
@@ -22,6 +22,9 @@ class Box {
   // Puts a new identity JSON beside the old one and switches over with one store of json_offset.
   void store_json(const char* json, size_t bytes);
   void mark_closed();
+  // Drain thread, at every beat: without the lock readers take this process for dead. The application may have
+  // closed our descriptor, or one of its own of this file. A box that somebody took away stays without.
+  void keep_lock();
   // In a forked child: lets go of the parent's box without touching it.
   void forget(bool directly_after_fork);
 

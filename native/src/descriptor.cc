@@ -1,7 +1,6 @@
 #include "descriptor.h"
 
 #include <errno.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 namespace ci {
@@ -22,7 +21,7 @@ int Descriptor::hold(int fd) {
 
 bool Descriptor::is_ours() const {
   struct stat st;
-  return is_held_ && fstat(fd_, &st) == 0 && st.st_dev == device_ && st.st_ino == inode_;
+  return is_held_ && fstat(fd_, &st) == 0 && is_file(st);
 }
 
 void Descriptor::close() {

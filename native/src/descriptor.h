@@ -2,7 +2,7 @@
 // ours back for a file of its own: every later use asks first whether the number still names our file.
 #ifndef COMMINSIGHT_DESCRIPTOR_H
 #define COMMINSIGHT_DESCRIPTOR_H
-#include <sys/types.h>
+#include <sys/stat.h>
 
 namespace ci {
 
@@ -11,6 +11,7 @@ class Descriptor {  // born zeroed: holds nothing
   // Takes over an open descriptor. 0 or errno; on an error it is closed.
   int hold(int fd);
   bool is_ours() const;
+  bool is_file(const struct stat& st) const { return st.st_dev == device_ && st.st_ino == inode_; }
   // For use directly after is_ours().
   int number() const { return fd_; }
   void close();  // only what is ours

@@ -74,6 +74,7 @@ void Drain::wait() {
 void Drain::beat(int64_t now) {
   ci_box_header& h = *recorder_->box.header();
   store_release(recorder_->progress_ns, now);
+  recorder_->box.keep_lock();
   store_relaxed(h.heartbeat_mono_ns, now);
   store_relaxed(h.pair_mono_ns, now);
   store_relaxed(h.pair_real_ns, real_ns());

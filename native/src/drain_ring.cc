@@ -41,7 +41,8 @@ void Drain::collect(int64_t head, int64_t now) {
   for (; seq <= head && batch_.n_numbers < kFrameRecords; seq++) {
     ci_record& record = records[batch_.n_records];
     const Ring::Read read = r.ring.read(seq, &record);
-    const uint32_t writer = read != Ring::kGot ? r.writer_of(seq) : is_marker(record) ? Recorder::kMarker : record.comm_index;
+    uint32_t writer = r.writer_of(seq);
+    if (read == Ring::kGot) writer = is_marker(record) ? Recorder::kMarker : record.comm_index;
     if (read == Ring::kPending && writer != Recorder::kNobody && wait_for(seq, now)) break;
     if (read == Ring::kGot) batch_.n_records++;
     batch_.numbers[batch_.n_numbers++] = {static_cast<uint16_t>(writer), read != Ring::kGot};

@@ -6,7 +6,9 @@ import os
 
 import pytest
 
+from tests.unit.native.conftest import eventually
 from tests.unit.native.reading import read_box
+from tests.unit.native.test_box import lock_holder
 
 # The files that get our numbers back, after `os.closerange`.
 TAKE_ALL = """
@@ -74,6 +76,27 @@ tell(kept={STILL_OPEN}, closed=closed, box=d.box)
     assert len(stage.stream().of(1)) == 15_000
 
 
+def test_lock_that_says_alive_comes_back(stage):
+    child = stage.start("""
+        c = d.register()
+        d.flush()
+        os.closerange(3, 64)
+        tell(box=d.box)
+        wait()
+        with open(d.box, "rb"):
+            pass  # any close of the file in this process takes the lock away too
+        tell(closed_again=True)
+        wait()
+    """)
+    path = child.told()["box"]
+    eventually(lambda: lock_holder(path) == child.process.pid)
+    child.go()
+    child.told()
+    eventually(lambda: lock_holder(path) == child.process.pid)
+    child.kill()
+    assert lock_holder(path) == 0
+
+
 def test_line_door_writes_into_no_file_of_the_application(stage, own, tmp_path):
     fifo = tmp_path / "fifo"
     child = stage.start(
@@ -121,11 +144,11 @@ mine = len(held())
 pid = os.fork()
 if pid == 0:
     os._exit(len(held()))
-tell(mine=mine, childs=os.waitpid(pid, 0)[1], box=d.box, closed=d.close())
+tell(mine=mine, inherited=os.waitpid(pid, 0)[1], box=d.box, closed=d.close())
 """,
             COMMINSIGHT_FIFO=str(fifo),
         )
     finally:
         os.close(reader)
-    assert (told["mine"], told["childs"]) == (1, 0)
+    assert (told["mine"], told["inherited"]) == (1, 0)
     assert read_box(told["box"]).header["state"] == 2
