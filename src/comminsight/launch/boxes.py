@@ -5,19 +5,28 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from comminsight.capture.box import read_box
+from comminsight.capture.box import BoxReading, process_liveness, read_box
 from comminsight.capture.discovery import SessionPaths, discover
+from comminsight.capture.process import is_running
 from comminsight.errors import FormatError, InputError
 from comminsight.format.identity import MAX_JSON_BYTES, StreamHeader, parse_header_json
 from comminsight.format.layout import BOX_HEADER_BYTES, BOX_HEADER_DTYPE, BOX_MAGIC
 from comminsight.model.hang import Liveness
+from comminsight.model.units import NS_PER_S
+from comminsight.model.verdict import Message
 from comminsight.pipeline.load import box_dirs
+
+OLD_S = 24 * 3600
+SETTLE_S = 3.0
+POLL_S = 0.05
 
 
 @dataclass(slots=True)
@@ -68,7 +77,16 @@ class RunBoxes:
         """Ops in flight beyond the limit, over all boxes, from their header pages alone."""
         return sum(overdue_slots(path) for path in self.paths())
 
-    def archive(self, target: Path) -> list[str]:
+    def settle(self) -> None:
+        """Wait for owners that are just dying, but not long: one may have been left to live."""
+        self.paths()  # also of processes that came since the last look
+        deadline_s = time.monotonic() + SETTLE_S
+        while time.monotonic() < deadline_s and any(
+            is_running(pid, ticks) for _, pid, ticks in self.processes.values()
+        ):
+            time.sleep(POLL_S)
+
+    def archive(self, target: Path) -> list[Message]:
         """Copy every box into the run; unlink those whose process is gone. Notes on failures."""
         notes = []
         for path in self.paths():
@@ -78,7 +96,7 @@ class RunBoxes:
                 if liveness is not Liveness.ALIVE:
                     path.unlink()
             except (InputError, OSError) as error:
-                notes.append(f"black box not archived: {error}")
+                notes.append(Message("launch.box_not_archived", {"error": str(error)}))
         for folder in self.folders[1:]:
             with contextlib.suppress(OSError):  # not there, or a living process keeps a box in it
                 folder.rmdir()
@@ -92,6 +110,30 @@ def box_files(folders: Iterable[Path]) -> list[Path]:
         with contextlib.suppress(OSError):
             found += sorted(folder.glob("*.box"))
     return found
+
+
+def remove_old(folder: Path) -> int:
+    """How many boxes were removed: ours, of dead processes of which no sign is younger than a day.
+
+    They are of launchers that were killed, and of jobs that had none.
+    """
+    n_removed = 0
+    for path in box_files([folder]):
+        with contextlib.suppress(OSError, InputError):
+            found = path.lstat()
+            is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+            if is_ours and time.time_ns() - found.st_mtime_ns > OLD_S * NS_PER_S and is_left(path):
+                path.unlink()
+                n_removed += 1
+    return n_removed
+
+
+def is_left(path: Path) -> bool:
+    """True when the process that owned the box is known to be gone for a day."""
+    box: BoxReading = read_box(path)
+    is_gone = process_liveness(box.data.identity)[0] is Liveness.DEAD
+    age_ns = time.monotonic_ns() - box.data.heartbeat_mono_ns
+    return is_gone and box.liveness is not Liveness.ALIVE and age_ns > OLD_S * NS_PER_S
 
 
 def copy_whole(source: Path, target: Path) -> None:

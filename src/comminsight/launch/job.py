@@ -24,15 +24,19 @@ from comminsight import __version__
 from comminsight.capture.process import boot_id, start_ticks
 from comminsight.errors import InputError, UsageError
 from comminsight.launch import child as child_process
-from comminsight.launch.boxes import RunBoxes
+from comminsight.launch.boxes import RunBoxes, remove_old
 from comminsight.launch.environment import RecordingOptions, recording_environment
 from comminsight.launch.filesystem import is_network
 from comminsight.launch.reaction import HangReaction, say
+from comminsight.launch.telling import tell_end
 from comminsight.launch.watch import Watch
 from comminsight.model.manifest import LaunchManifest
 from comminsight.model.units import NS_PER_MS, ns_from_seconds
+from comminsight.model.verdict import Message
 from comminsight.pipeline.layout import RunPaths
+from comminsight.pipeline.load import live_box_dir
 from comminsight.pipeline.manifest import manifest_path, read_manifests, write_manifest
+from comminsight.report.catalogue import Catalogue, catalogue
 
 WATCH_INTERVAL_S = 0.2
 
@@ -71,15 +75,18 @@ def run_job(request: RunRequest) -> int:
     """
     refuse_other_run(RunPaths(request.out), request.run_id)
     paths = prepare(request.out)
-    spool, notes = choose_spool(paths, request.run_id)
+    spool, messages = choose_spool(paths, request.run_id)
+    if n_removed := remove_old(live_box_dir()):
+        messages = (*messages, Message("launch.boxes_removed", {"n": n_removed}))
     environment = recording_environment(
         os.environ, run_id=request.run_id, spool=spool, options=request.recording
     )
-    manifest = opening_manifest(request, spool, notes)
+    manifest = opening_manifest(request, spool, messages)
     manifest_file = manifest_path(paths, manifest.host, os.getpid())
     with starting(request.out):
         write_manifest(manifest_file, manifest)
-    say(f"recording run {request.run_id} in {request.out}")
+    words = catalogue(request.lang)
+    say(words.text("run.recording", run_id=request.run_id, out=str(request.out)))
     with child_process.relayed_signals() as relay:
         try:
             job = child_process.start(request.command, environment, request.log)
@@ -103,7 +110,8 @@ def run_job(request: RunRequest) -> int:
             manifest, ended_real_ns=time.time_ns(), exit_code=code, exit_signal=signal_number
         )
         close_run(paths, spool, manifest_file, closing, watch, reaction)
-    say(f"run ended with {code}; next: comminsight report {request.out}")
+        with surviving(watch, words):
+            tell_end(paths, words, code)
     return code
 
 
@@ -116,28 +124,29 @@ def close_run(
     reaction: HangReaction,
 ) -> None:
     """Archive, collect, and write the last manifest, as far as the disk allows."""
-    with surviving(watch):
+    words = catalogue(reaction.lang)
+    with surviving(watch, words):
         reaction.finish(watch.boxes.processes.values())
-    with surviving(watch):
+    with surviving(watch, words):
         watch.finish()
-    with surviving(watch):
+    with surviving(watch, words):
         collect_spool(spool, paths)
-    notes = (*manifest.notes, *watch.notes, *reaction.notes)
-    with surviving(watch):
+    messages = (*manifest.messages, *watch.notes, *reaction.notes)
+    with surviving(watch, words):
         write_manifest(
-            manifest_file, msgspec.structs.replace(manifest, notes=notes, ends=watch.ends)
+            manifest_file, msgspec.structs.replace(manifest, messages=messages, ends=watch.ends)
         )
 
 
 @contextlib.contextmanager
-def surviving(watch: Watch) -> Iterator[None]:
+def surviving(watch: Watch, words: Catalogue) -> Iterator[None]:
     """What fails in here is a note: the job has ended, and its exit code is not ours to change."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 - bulkhead: noted in the manifest and on stderr
-        text = f"the run was not closed whole: {type(error).__name__}: {error}"
-        watch.note(text)
-        say(text)
+        what = f"{type(error).__name__}: {error}"
+        watch.note("launch.not_closed", what)
+        say(words.text("launch.not_closed", error=what))
 
 
 @contextlib.contextmanager
@@ -179,7 +188,7 @@ def prepare(out: Path) -> RunPaths:
     return paths
 
 
-def choose_spool(paths: RunPaths, run_id: str) -> tuple[Path, tuple[str, ...]]:
+def choose_spool(paths: RunPaths, run_id: str) -> tuple[Path, tuple[Message, ...]]:
     """(where segments are written while the job runs, notes): the run itself if it is local."""
     if not is_network(paths.root):
         return paths.segments.resolve(), ()
@@ -188,7 +197,7 @@ def choose_spool(paths: RunPaths, run_id: str) -> tuple[Path, tuple[str, ...]]:
     with starting(spool):
         for folder in (own, own / "spool", spool):
             private_folder(folder)
-    return spool, (f"spooled on {spool}: the run directory is on a network file system",)
+    return spool, (Message("launch.spooled", {"spool": str(spool)}),)
 
 
 def private_folder(path: Path) -> None:
@@ -217,7 +226,9 @@ def collect_spool(spool: Path, paths: RunPaths) -> None:
         spool.rmdir()
 
 
-def opening_manifest(request: RunRequest, spool: Path, notes: tuple[str, ...]) -> LaunchManifest:
+def opening_manifest(
+    request: RunRequest, spool: Path, messages: tuple[Message, ...]
+) -> LaunchManifest:
     """The manifest as it stands before the job starts."""
     return LaunchManifest(
         run_id=request.run_id,
@@ -232,7 +243,7 @@ def opening_manifest(request: RunRequest, spool: Path, notes: tuple[str, ...]) -
         overdue_limit_ns=ns_from_seconds(request.recording.overdue_limit_s),
         safe_window_ns=request.recording.safe_window_ms * NS_PER_MS,
         versions={"comminsight": __version__, "python": platform.python_version()},
-        notes=notes,
+        messages=messages,
     )
 
 

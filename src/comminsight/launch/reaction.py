@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from comminsight.capture.process import is_running
 from comminsight.model.report import REPORT_SCHEMA_VERSION, RunFacts, RunReport
-from comminsight.model.verdict import Cause, Verdict
+from comminsight.model.verdict import Cause, Message, Verdict
 from comminsight.report.catalogue import catalogue
 from comminsight.report.verdict_text import headline
 
@@ -29,7 +29,7 @@ class HangReaction:
     job: subprocess.Popen[bytes]
     is_stopping: bool
     lang: str
-    notes: list[str] = field(default_factory=list)
+    notes: list[Message] = field(default_factory=list)
     _stopped_s: float = 0.0
 
     def react(self, verdict: Verdict) -> None:
@@ -39,10 +39,11 @@ class HangReaction:
             run_id="", path="", world_size=seen.ranks_expected, ranks_seen=seen.ranks_seen
         )
         report = RunReport(schema_version=REPORT_SCHEMA_VERSION, facts=facts, coverage=seen)
-        say(headline(verdict, report, catalogue(self.lang)))
+        words = catalogue(self.lang)
+        say(headline(verdict, report, words))
         if self.is_stopping and not self._stopped_s and verdict.cause is not Cause.NO_VERDICT:
-            say("stopping the job (--stop-on-hang)")
-            self.notes.append("the job was stopped after a hang was judged (--stop-on-hang)")
+            say(words.text("run.stopping"))
+            self.notes.append(Message("launch.stopped"))
             self._stopped_s = time.monotonic()
             self.job.terminate()
 

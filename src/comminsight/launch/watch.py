@@ -22,7 +22,7 @@ from comminsight.launch.ends import EndWatch
 from comminsight.model.hang import HangEvent, Stack
 from comminsight.model.manifest import ProcessEnd
 from comminsight.model.units import ns_from_seconds
-from comminsight.model.verdict import Verdict
+from comminsight.model.verdict import Message, Verdict
 from comminsight.pipeline.hang_store import write_hang
 from comminsight.pipeline.layout import RunPaths
 from comminsight.pipeline.load import sort_out, tail_session, with_resolved_rank
@@ -46,7 +46,7 @@ class Watch:
     overdue_limit_s: float
     on_hang: Callable[[Verdict], None]
     stack_signal: str = ""
-    notes: list[str] = field(default_factory=list)
+    notes: list[Message] = field(default_factory=list)
     ends: tuple[ProcessEnd, ...] = ()
     _end_watch: EndWatch = field(default_factory=EndWatch)
     _seen: frozenset[tuple[int, int, int]] = frozenset()
@@ -59,7 +59,7 @@ class Watch:
         try:
             self._look(time.monotonic())
         except Exception as error:  # noqa: BLE001 - bulkhead: the job goes on; a note counts it
-            self.note(f"the watch failed: {type(error).__name__}: {error}")
+            self.note("launch.watch_failed", f"{type(error).__name__}: {error}")
 
     def _look(self, now_s: float) -> None:
         n_overdue = self.boxes.n_overdue()
@@ -87,7 +87,7 @@ class Watch:
         try:
             write_hang(self.paths, event)
         except OSError as error:
-            self.note(f"hang evidence is not stored: {error}")
+            self.note("launch.hang_not_stored", str(error))
         self.on_hang(judge_hang(event, communicators))
 
     def sessions(self) -> tuple[SessionData, ...]:
@@ -97,7 +97,7 @@ class Watch:
             try:
                 found.append(with_resolved_rank(tail_session(entry)))
             except InputError as error:
-                self.note(f"hang evidence is incomplete: {error}")
+                self.note("launch.hang_incomplete", str(error))
         return sort_out(found, ()).sessions
 
     def event(self, sessions: Sequence[SessionData]) -> HangEvent:
@@ -111,13 +111,15 @@ class Watch:
 
     def finish(self) -> None:
         """Archive the boxes after the job has ended."""
+        self.boxes.settle()
         self.ends = self._end_watch.close()
         self.notes += self.boxes.archive(self.paths.boxes)
 
-    def note(self, text: str) -> None:
+    def note(self, code: str, error: str) -> None:
         """Keep a note once, and not without end."""
-        if text not in self.notes and len(self.notes) < MAX_NOTES:
-            self.notes.append(text)
+        made = Message(code, {"error": error})
+        if made not in self.notes and len(self.notes) < MAX_NOTES:
+            self.notes.append(made)
 
 
 def overdue_ops(event: HangEvent) -> frozenset[tuple[int, int, int]]:

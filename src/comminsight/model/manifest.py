@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from comminsight.model.verdict import Message
+
 MANIFEST_SCHEMA = "1.0"
 
 
@@ -23,6 +25,7 @@ class LaunchManifest(msgspec.Struct, frozen=True, kw_only=True):
     """One launcher's account of the run; ``exit_code`` is None while it runs or if it was killed.
 
     ``launcher_pid`` with ``launcher_start_ticks`` and ``boot_id`` tell whether it still runs.
+    ``messages`` are what a reader should know besides; launchers before them wrote ``notes``.
     """
 
     run_id: str
@@ -42,4 +45,5 @@ class LaunchManifest(msgspec.Struct, frozen=True, kw_only=True):
     safe_window_ns: int = 0
     versions: dict[str, str] = {}
     notes: tuple[str, ...] = ()
+    messages: tuple[Message, ...] = ()
     ends: tuple[ProcessEnd, ...] = ()

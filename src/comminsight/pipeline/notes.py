@@ -33,6 +33,7 @@ def run_notes(
     broken = sorted({steps.broken for steps in rebuilt.values() if steps.broken})
     notes += [Message("note.no_steps_because", {"reason": reason}) for reason in broken]
     notes += [Message("note.launcher", {"text": text}) for m in manifests for text in m.notes]
+    notes += [note for m in manifests for note in m.messages]
     return tuple(notes)
 
 

@@ -26,7 +26,7 @@ from comminsight.launch.job import (
 )
 from comminsight.launch.reaction import HangReaction
 from comminsight.model.manifest import LaunchManifest
-from comminsight.model.verdict import Cause, Confidence, Coverage, Verdict
+from comminsight.model.verdict import Cause, Confidence, Coverage, Message, Verdict
 from comminsight.pipeline.manifest import write_manifest
 
 
@@ -97,9 +97,9 @@ def test_a_local_run_is_its_own_spool(tmp_path, monkeypatch):
 def test_a_network_run_is_spooled_aside_and_collected(tmp_path, monkeypatch):
     monkeypatch.setattr(launching, "is_network", lambda _: True)
     paths = prepare(tmp_path / "run")
-    spool, notes = choose_spool(paths, "unit-test")
+    spool, messages = choose_spool(paths, "unit-test")
     assert spool.stat().st_mode & 0o777 == 0o700
-    assert "network" in notes[0]
+    assert messages == (Message("launch.spooled", {"spool": str(spool)}),)
     session = spool / "deadbeef-1-1"
     session.mkdir()
     (session / "000001.ciseg").write_bytes(b"rows")

@@ -2,10 +2,16 @@
 gathered, what is told, and that nothing it meets leaves it."""
 
 import json
+import os
+import subprocess
+import threading
+import time
 
 import pytest
 
+from comminsight.capture.process import boot_id, start_ticks
 from comminsight.format.layout import BOX_CLOSED, BOX_HEADER_DTYPE, BOX_JSON_OFFSET, SLOT_OVERDUE
+from comminsight.launch import boxes
 from comminsight.launch import watch as watching
 from comminsight.launch.boxes import RunBoxes, overdue_slots
 from comminsight.launch.watch import Watch
@@ -130,7 +136,8 @@ def test_a_watch_that_fails_notes_it_once_and_goes_on(error, node, monkeypatch):
     for at_s in (10.0, 11.0, 30.0, 50.0):
         node.look(at_s, monkeypatch)
     (note,) = node.watch.notes
-    assert type(error).__name__ in note
+    assert note.code == "launch.watch_failed"
+    assert type(error).__name__ in note.params["error"]
 
 
 def test_a_full_disk_keeps_no_verdict_back(node, monkeypatch):
@@ -142,7 +149,7 @@ def test_a_full_disk_keeps_no_verdict_back(node, monkeypatch):
     node.look(10.0, monkeypatch)
     node.look(11.0, monkeypatch)
     assert len(node.told) == 1
-    assert "No space left" in node.watch.notes[0]
+    assert "No space left" in node.watch.notes[0].params["error"]
 
 
 def test_one_unreadable_session_does_not_hide_the_others(node, monkeypatch):
@@ -154,7 +161,7 @@ def test_one_unreadable_session_does_not_hide_the_others(node, monkeypatch):
     node.look(11.0, monkeypatch)
     (event,), _ = read_hangs(node.paths)
     assert [state.global_rank for state in event.ranks] == [1, 2, 3]
-    assert "000001.ciseg" in node.watch.notes[0]
+    assert "000001.ciseg" in node.watch.notes[0].params["error"]
 
 
 @pytest.mark.parametrize(
@@ -195,7 +202,7 @@ def test_boxes_that_cannot_be_copied_stay(node, monkeypatch):
     node.paths.boxes.rmdir()
     (note,) = node.boxes.archive(node.paths.boxes)
     assert path.exists()
-    assert "not archived" in note
+    assert note.code == "launch.box_not_archived"
 
 
 @pytest.mark.parametrize("content", [b"", b"short", None])
@@ -212,3 +219,64 @@ def test_a_closed_box_is_archived_too(node):
     path.write_bytes(box_bytes(ops(), who=who, state=BOX_CLOSED))
     assert node.boxes.archive(node.paths.boxes) == []
     assert not path.exists()
+
+
+def test_a_process_that_is_just_dying_is_waited_for(node):
+    dying = subprocess.Popen(["sleep", "0.5"])
+    reaper = threading.Thread(target=dying.wait)
+    reaper.start()
+    who = {"pid": dying.pid, "pid_start_ticks": start_ticks(dying.pid), "boot_id": boot_id()}
+    path = node.rank(0, waiting=False, **who)
+    assert node.boxes.archive(node.paths.boxes) == []
+    assert path.exists()
+    node.watch.finish()
+    reaper.join()
+    assert not path.exists()
+    assert [p.name for p in node.paths.boxes.iterdir()] == [path.name]
+
+
+def test_a_process_that_lives_on_is_not_waited_for_without_end(node, monkeypatch):
+    monkeypatch.setattr(boxes, "SETTLE_S", 0.2)
+    who = {"pid": os.getpid(), "pid_start_ticks": start_ticks(os.getpid()), "boot_id": boot_id()}
+    path = node.rank(0, waiting=False, **who)
+    begin_s = time.monotonic()
+    node.watch.finish()
+    assert time.monotonic() - begin_s < 2.0
+    assert path.exists()
+
+
+@pytest.mark.parametrize(
+    ("pid", "boot", "days", "heartbeat_days", "is_removed"),
+    [
+        ("gone", "here", 2, 2, True),
+        ("gone", "here", 0, 2, False),
+        ("gone", "here", 2, 0, False),
+        ("alive", "here", 2, 2, False),
+        ("gone", "elsewhere", 2, 2, False),
+    ],
+)
+def test_only_boxes_of_processes_long_dead_are_removed(
+    pid, boot, days, heartbeat_days, is_removed, node, monkeypatch
+):
+    day_ns = 24 * 3600 * 10**9
+    now_ns = 10 * day_ns
+    monkeypatch.setattr(boxes.time, "monotonic_ns", lambda: now_ns)
+    alive = {"pid": os.getpid(), "pid_start_ticks": start_ticks(os.getpid())}
+    who = alive if pid == "alive" else {"pid": 2**22 + 1, "pid_start_ticks": 1}
+    boots = {"here": boot_id(), "elsewhere": "0f0f0f0f-0000-4000-8000-000000000000"}
+    path = node.rank(0, waiting=False, name="old.box", boot_id=boots[boot], **who)
+    set_heartbeat(path, now_ns - round(1.01 * heartbeat_days * day_ns))
+    old_ns = time.time_ns() - round(1.01 * days * day_ns)
+    os.utime(path, ns=(old_ns, old_ns))
+    (node.live / "broken.box").write_bytes(b"CIBBOX")
+    os.utime(node.live / "broken.box", ns=(old_ns, old_ns))
+    assert boxes.remove_old(node.live) == int(is_removed)
+    assert path.exists() != is_removed
+    assert (node.live / "broken.box").exists()
+
+
+def set_heartbeat(path, value_ns):
+    data = bytearray(path.read_bytes())
+    offset = BOX_HEADER_DTYPE.fields["heartbeat_mono_ns"][1]
+    data[offset : offset + 8] = value_ns.to_bytes(8, "little")
+    path.write_bytes(data)
