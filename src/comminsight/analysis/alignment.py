@@ -7,6 +7,7 @@ and two steps of one rank are never joined. Ranks that share no evidence meet by
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections import Counter, defaultdict
 from dataclasses import dataclass
@@ -149,11 +150,16 @@ def _ordered(
         for root in component
     }
     ordered: list[Node] = []
+    ready = [(position[root], root) for root, count in waiting.items() if count <= 0]
+    heapq.heapify(ready)
     while waiting:
-        ready = [root for root, count in waiting.items() if count <= 0] or list(waiting)
-        root = min(ready, key=position.__getitem__)
+        # on a cycle nothing is ready: it is cut at its earliest member
+        _, root = heapq.heappop(ready) if ready else min((position[r], r) for r in waiting)
+        if waiting.pop(root, None) is None:
+            continue
         ordered.append(root)
-        del waiting[root]
         for later in after[root] & waiting.keys():
             waiting[later] -= 1
+            if waiting[later] == 0:
+                heapq.heappush(ready, (position[later], later))
     return ordered

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 MIN_SIDE = 3  # observations each side of a split must have
+BLOCK_CELLS = 1 << 20  # values permuted at once
+MAX_CELLS, MIN_ORDERS = 20_000_000, 199  # long series are held against fewer orders
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,8 @@ def find_shift(
     """The most likely shift, or None when the series is short or its order could be chance.
 
     On ``n`` independent, equally distributed values a shift is reported with at most
-    ``false_alarm_rate``. Cost O(n_orders * n log n).
+    ``false_alarm_rate``. Cost O(n_orders * n log n), bounded by ``MAX_CELLS``;
+    memory does not grow with the orders.
     """
     values = np.asarray(series, float)
     if len(values) < 2 * MIN_SIDE:
@@ -40,9 +43,15 @@ def find_shift(
     ranks = _mid_ranks(values)
     scores = _scores(ranks[None, :])[0]
     onset = int(np.argmax(scores)) + MIN_SIDE
-    orders = np.argsort(_sequence(n_orders, len(values)), axis=1, kind="stable")
-    chance = _scores(ranks[orders]).max(axis=1)
-    p_value = (1 + np.count_nonzero(chance >= scores.max() - 1e-9)) / (1 + n_orders)
+    limit = scores.max() - 1e-9
+    per_block = max(1, BLOCK_CELLS // len(values))
+    n_orders = min(n_orders, max(MIN_ORDERS, MAX_CELLS // len(values)))
+    n_as_large = 0
+    for first in range(0, n_orders, per_block):
+        numbers = _sequence(first, min(per_block, n_orders - first), len(values))
+        orders = np.argsort(numbers, axis=1, kind="stable")
+        n_as_large += int(np.count_nonzero(_scores(ranks[orders]).max(axis=1) >= limit))
+    p_value = (1 + n_as_large) / (1 + n_orders)
     if p_value > false_alarm_rate:
         return None
     return Shift(onset, float(np.median(values[:onset])), float(np.median(values[onset:])), p_value)
@@ -66,9 +75,11 @@ def _scores(ranks: np.ndarray) -> np.ndarray:
     return scores
 
 
-def _sequence(n_orders: int, n: int) -> np.ndarray:
-    """Reproducible well-mixed numbers without a random generator (SplitMix64)."""
-    state = np.arange(1, n_orders * n + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+def _sequence(first: int, n_orders: int, n: int) -> np.ndarray:
+    """Orders ``first`` and later of reproducible well-mixed numbers, without a random generator
+    (SplitMix64)."""
+    counter = np.arange(first * n + 1, (first + n_orders) * n + 1, dtype=np.uint64)
+    state = counter * np.uint64(0x9E3779B97F4A7C15)
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return (state ^ (state >> np.uint64(31))).reshape(n_orders, n)

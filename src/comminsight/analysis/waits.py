@@ -62,9 +62,17 @@ class RankPairs:
 
 
 def wait_columns(found: Instances) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(rank, instance, start_ns) of the rows whose members' clocks can be compared."""
+    """(rank, instance, start_ns) of the rows whose members' clocks can be compared.
+
+    Starts count from the earliest of their own clock: clocks that could not be aligned may be
+    months apart, and no wait reaches from one to another.
+    """
     rows = found.is_evidence[found.instance]
-    return found.ops.rank[rows], found.instance[rows], found.start_ns[rows]
+    start_ns = found.start_ns[rows]
+    _, domain = np.unique(found.ops.clock_domain[rows], return_inverse=True)
+    earliest_ns = np.full(domain.max(initial=-1) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(earliest_ns, domain, start_ns)
+    return found.ops.rank[rows], found.instance[rows], start_ns - earliest_ns[domain]
 
 
 def numpy_sweep(

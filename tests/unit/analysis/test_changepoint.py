@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -50,3 +52,13 @@ def test_onset_is_close_under_noise() -> None:
         assert shift is not None
         onsets.append(shift.onset)
     assert np.mean(np.abs(np.array(onsets) - 20) <= 1) >= 0.9
+
+
+def test_a_long_series_needs_no_memory_of_its_orders():
+    values = np.arange(20_000) % 7 + (np.arange(20_000) >= 9_000)
+    tracemalloc.start()
+    shift = find_shift(values)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert abs(shift.onset - 9_000) < 50
+    assert peak_bytes < 100_000_000

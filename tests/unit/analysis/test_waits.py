@@ -139,3 +139,13 @@ def test_top_lists_never_change_the_index() -> None:
     assert before.n_pairs[n - 1] == n - 1
     assert before.caused_ns.tolist() == after.caused_ns.tolist()
     assert before.caused_ns[n - 1] == sum(pair.net_ns for pair in everyone)
+
+
+def test_clocks_months_apart_are_no_span_of_one_step():
+    year_ns = 365 * 86_400 * 10**9
+    rows = [(0, 0, AR, 1, 10, 40), (1, 0, AR, 1, 30, 40)]
+    rows += [(2, 1, AR, 1, year_ns + 5, year_ns + 40), (3, 1, AR, 1, year_ns + 30, year_ns + 40)]
+    found = match(rows, 4, (0, 1), (2, 3), clock_domain=[0, 0, 1, 1])
+    sums = numpy_sweep(*wait_columns(found), 4)
+    assert sums.caused_ns.tolist() == [0, 20, 0, 25]
+    assert waited_ns(*wait_columns(found), 4).tolist() == [20, 0, 25, 0]
