@@ -36,6 +36,8 @@ FORMS = {
     "monitored_barrier_": 5,
 }
 
+MAX_SHARED = 64
+
 Run = Callable[[Any, str, Form, Callable[[Any], Any]], Any]
 
 
@@ -59,6 +61,18 @@ class Forms:
         self._torch = torch
         self._lib = torch._C._distributed_c10d
         self._red_ops: Dict[int, Any] = {}
+        self._shared: Dict[Tuple[str, Any, int, int], Any] = {}
+
+    def _plain_options(self, kind: str, async_op: Any, timeout: int = -1, red: int = -1) -> Any:
+        """Options that say no more than this. Built once: backends only read them."""
+        key = kind, async_op, timeout, red
+        options = self._shared.get(key)
+        if options is None:
+            if len(self._shared) >= MAX_SHARED:  # timeouts that never repeat
+                self._shared.clear()
+            fields = {"reduceOp": self._red_op(red)} if red >= 0 else {}
+            options = self._shared[key] = self._options(kind, async_op, timeout, **fields)
+        return options
 
     def _options(self, kind: str, async_op: Any, timeout: int = -1, **fields: Any) -> Any:
         """Options as the replaced kernel builds them; a timeout of -1 leaves the default."""
@@ -70,31 +84,31 @@ class Forms:
             setattr(options, name, value)
         return options
 
-    def _red_op(self, red: Any) -> Tuple[Any, int]:
-        """(ReduceOp for the options, RedOp for the record) of the operator's script object."""
-        number = red.op()
+    def _red_op(self, number: int) -> Any:
         known = self._red_ops.get(number)
         if known is None:
             kind = self._lib.ReduceOp
             known = self._red_ops[number] = kind(kind.RedOpType(number))
-        return known, codes.red_op_code(number)
+        return known
 
     def allreduce_(
         self, tensors: Any, group: Any, red: Any, _sparse: Any, async_op: Any = True, ms: Any = -1
     ) -> Any:
-        red_op, code = self._red_op(red)
-        opts = self._options("AllreduceOptions", async_op, ms, reduceOp=red_op)
-        form = _form(codes.OP_ALL_REDUCE, tensors, async_op, red_op=code)
+        number = red.op()
+        opts = self._plain_options("AllreduceOptions", async_op, ms, number)
+        form = _form(codes.OP_ALL_REDUCE, tensors, async_op, red_op=codes.red_op_code(number))
         work = self._run(group, "allreduce_", form, lambda b: b.allreduce(tensors, opts))
         return tensors, work.boxed()
 
     def allreduce_coalesced_(
         self, tensors: Any, group: Any, red: Any, async_op: Any = True, ms: Any = -1
     ) -> Any:
-        red_op, code = self._red_op(red)
-        opts = self._options("AllreduceCoalescedOptions", async_op, ms, reduceOp=red_op)
+        number = red.op()
+        opts = self._plain_options("AllreduceCoalescedOptions", async_op, ms, number)
         n = len(tensors)
-        form = _form(codes.OP_ALL_REDUCE, tensors, async_op, red_op=code, n_folded=n)
+        form = _form(
+            codes.OP_ALL_REDUCE, tensors, async_op, red_op=codes.red_op_code(number), n_folded=n
+        )
         return self._run(
             group, "allreduce_coalesced_", form, lambda b: b.allreduce_coalesced(tensors, opts)
         ).boxed()
@@ -114,17 +128,20 @@ class Forms:
         self, tensors: Any, group: Any, red: Any, root: Any, root_tensor: Any,
         async_op: Any = True, ms: Any = -1,
     ) -> Any:  # fmt: skip
-        red_op, code = self._red_op(red)
+        number = red.op()
         opts = self._options(
-            "ReduceOptions", async_op, ms, reduceOp=red_op, rootRank=root, rootTensor=root_tensor
+            "ReduceOptions", async_op, ms,
+            reduceOp=self._red_op(number), rootRank=root, rootTensor=root_tensor,
+        )  # fmt: skip
+        form = _form(
+            codes.OP_REDUCE, tensors, async_op, red_op=codes.red_op_code(number), peer_or_root=root
         )
-        form = _form(codes.OP_REDUCE, tensors, async_op, red_op=code, peer_or_root=root)
         return self._run(group, "reduce_", form, lambda b: b.reduce(tensors, opts)).boxed()
 
     def allgather_(
         self, outputs: Any, inputs: Any, group: Any, async_op: Any = True, ms: Any = -1
     ) -> Any:
-        opts = self._options("AllgatherOptions", async_op, ms)
+        opts = self._plain_options("AllgatherOptions", async_op, ms)
         form = _form(codes.OP_ALL_GATHER, _flat(outputs), async_op)
         work = self._run(group, "allgather_", form, lambda b: b.allgather(outputs, inputs, opts))
         return outputs, work.boxed()
@@ -132,7 +149,7 @@ class Forms:
     def _allgather_base_(
         self, output: Any, input_: Any, group: Any, async_op: Any = True, ms: Any = -1
     ) -> Any:
-        opts = self._options("AllgatherOptions", async_op, ms)
+        opts = self._plain_options("AllgatherOptions", async_op, ms)
         form = _form(codes.OP_ALL_GATHER, [output], async_op)
         work = self._run(
             group, "_allgather_base_", form, lambda b: b._allgather_base(output, input_, opts)
@@ -142,7 +159,7 @@ class Forms:
     def allgather_coalesced_(
         self, output_lists: Any, inputs: Any, group: Any, async_op: Any = True
     ) -> Any:
-        opts = self._options("AllgatherOptions", async_op)
+        opts = self._plain_options("AllgatherOptions", async_op)
         form = _form(codes.OP_ALL_GATHER, _flat(output_lists), async_op, n_folded=len(inputs))
         return self._run(
             group, "allgather_coalesced_", form,
@@ -153,7 +170,7 @@ class Forms:
         self, outputs: Any, inputs: Any, group: Any, async_op: Any = True
     ) -> Any:
         """gloo's own way: chunks of the outputs, gathered by one coalesced op."""
-        opts = self._options("AllgatherOptions", async_op)
+        opts = self._plain_options("AllgatherOptions", async_op)
         form = _form(codes.OP_ALL_GATHER, outputs, async_op, n_folded=len(inputs))
 
         def call(backend: Any) -> Any:
@@ -166,9 +183,11 @@ class Forms:
     def reduce_scatter_(
         self, outputs: Any, inputs: Any, group: Any, red: Any, async_op: Any = True, ms: Any = -1
     ) -> Any:
-        red_op, code = self._red_op(red)
-        opts = self._options("ReduceScatterOptions", async_op, ms, reduceOp=red_op)
-        form = _form(codes.OP_REDUCE_SCATTER, _flat(inputs), async_op, red_op=code)
+        number = red.op()
+        opts = self._plain_options("ReduceScatterOptions", async_op, ms, number)
+        form = _form(
+            codes.OP_REDUCE_SCATTER, _flat(inputs), async_op, red_op=codes.red_op_code(number)
+        )
         work = self._run(
             group, "reduce_scatter_", form, lambda b: b.reduce_scatter(outputs, inputs, opts)
         )
@@ -177,9 +196,9 @@ class Forms:
     def _reduce_scatter_base_(
         self, output: Any, input_: Any, group: Any, red: Any, async_op: Any = True, ms: Any = -1
     ) -> Any:
-        red_op, code = self._red_op(red)
-        opts = self._options("ReduceScatterOptions", async_op, ms, reduceOp=red_op)
-        form = _form(codes.OP_REDUCE_SCATTER, [input_], async_op, red_op=code)
+        number = red.op()
+        opts = self._plain_options("ReduceScatterOptions", async_op, ms, number)
+        form = _form(codes.OP_REDUCE_SCATTER, [input_], async_op, red_op=codes.red_op_code(number))
         work = self._run(
             group, "_reduce_scatter_base_", form,
             lambda b: b._reduce_scatter_base(output, input_, opts),
@@ -189,14 +208,19 @@ class Forms:
     def reduce_scatter_tensor_coalesced_(
         self, outputs: Any, inputs: Any, group: Any, red: Any, async_op: Any = True, ms: Any = -1
     ) -> Any:
-        red_op, code = self._red_op(red)
+        number = red.op()
         n = len(inputs)
         result = outputs[0] if n == 1 else None  # functional collectives come this way
         form = _form(
-            codes.OP_REDUCE_SCATTER, inputs, async_op, red_op=code, n_folded=n, result=result
+            codes.OP_REDUCE_SCATTER,
+            inputs,
+            async_op,
+            red_op=codes.red_op_code(number),
+            n_folded=n,
+            result=result,
         )
-        scatter = self._options("ReduceScatterOptions", async_op, ms, reduceOp=red_op)
-        reduce = self._options("AllreduceOptions", async_op, reduceOp=red_op)
+        scatter = self._plain_options("ReduceScatterOptions", async_op, ms, number)
+        reduce = self._plain_options("AllreduceOptions", async_op, red=number)
 
         def call(backend: Any) -> Any:
             return self._reduce_scatter_all(backend, outputs, inputs, scatter, reduce)
@@ -245,7 +269,7 @@ class Forms:
     def alltoall_(
         self, outputs: Any, inputs: Any, group: Any, async_op: Any = True, ms: Any = -1
     ) -> Any:
-        opts = self._options("AllToAllOptions", async_op, ms)
+        opts = self._plain_options("AllToAllOptions", async_op, ms)
         form = _form(codes.OP_ALL_TO_ALL, inputs, async_op)
         work = self._run(group, "alltoall_", form, lambda b: b.alltoall(outputs, inputs, opts))
         return outputs, work.boxed()
@@ -254,7 +278,7 @@ class Forms:
         self, output: Any, input_: Any, group: Any, out_split: Any, in_split: Any,
         async_op: Any = True, ms: Any = -1,
     ) -> Any:  # fmt: skip
-        opts = self._options("AllToAllOptions", async_op, ms)
+        opts = self._plain_options("AllToAllOptions", async_op, ms)
         form = _form(codes.OP_ALL_TO_ALL, [input_], async_op)
         return self._run(
             group, "alltoall_base_", form,

@@ -33,22 +33,31 @@ class _Callback:
         self._pending = pending
 
     def __call__(self, _ours: Any) -> None:
-        done, handle, future = self._callbacks.done, self._handle, self._future
+        callbacks, handle, future = self._callbacks, self._handle, self._future
         del self, _ours  # the traceback of an error may keep this frame
-        done(handle, future)
+        if not callbacks.is_closed:
+            callbacks.end(handle, _state(future), codes.TIMING_HOST_FUTURE)
 
     def __del__(self) -> None:
         self._pending.pop(self._handle, None)
+
+
+def _state(future: Any) -> int:
+    try:
+        future.value()
+    except BaseException:  # the op's error belongs to whoever waits for it
+        return codes.STATE_FAILED
+    return codes.STATE_DONE
 
 
 class Callbacks:
     """The ops of one process that end by a callback."""
 
     def __init__(self, end: End, torch: Any) -> None:
-        self._end = end
+        self.end = end
         self._collect_all = torch._C._collect_all
         self._pending: _Pending = {}
-        self._is_closed = False
+        self.is_closed = False
 
     def attach(self, handle: int, future: Any) -> None:
         """End ``handle`` when ``future`` is done. Raises what torch raises, keeping nothing."""
@@ -58,17 +67,6 @@ class Callbacks:
         pending[handle] = future, ours
         ours.add_done_callback(callback)
 
-    def done(self, handle: int, future: Any) -> None:
-        """Called by the backend's worker, or by us when we cut it off."""
-        if self._is_closed:
-            return
-        try:
-            future.value()
-            state = codes.STATE_DONE
-        except BaseException:  # the op's error belongs to whoever waits for it
-            state = codes.STATE_FAILED
-        self._end(handle, state, codes.TIMING_HOST_FUTURE)
-
     def forget(self) -> None:
         """In a forked child: the parent's workers do not exist here."""
         self._pending = {}
@@ -76,7 +74,7 @@ class Callbacks:
     def close(self) -> None:
         """Afterwards no worker calls into Python for us; takes a bounded time."""
         self._await_callbacks(CLOSE_WAIT_S)
-        self._is_closed = True
+        self.is_closed = True
         for handle, (future, ours) in list(self._pending.items()):
             if not future.done():  # else its worker is on its way to us already
                 self._cut_off(handle, ours)
@@ -89,7 +87,7 @@ class Callbacks:
             ours.set_result(None)
         except RuntimeError:  # the worker was quicker
             return
-        self._end(handle, codes.STATE_ABORTED, codes.TIMING_UNKNOWN)
+        self.end(handle, codes.STATE_ABORTED, codes.TIMING_UNKNOWN)
 
     def _await_callbacks(self, limit_s: float) -> None:
         pause_s, deadline = _FIRST_PAUSE_S, time.monotonic() + limit_s
