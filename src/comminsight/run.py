@@ -24,7 +24,7 @@ from comminsight.model.step import StepSummary
 from comminsight.model.tally import Tally
 from comminsight.model.trace import RunTrace
 from comminsight.model.verdict import Coverage, Message
-from comminsight.model.views import StepOps
+from comminsight.model.views import StepOps, TemplateScore
 from comminsight.pipeline.breaks import at_first_break
 from comminsight.pipeline.coverage import run_coverage
 from comminsight.pipeline.ends import as_of, exit_statuses, first_failure
@@ -40,6 +40,7 @@ from comminsight.pipeline.rebuild import SessionSteps, rebuild_session
 from comminsight.pipeline.report import run_report, step_rows
 from comminsight.pipeline.step_store import write_steps
 from comminsight.pipeline.step_view import step_ops
+from comminsight.pipeline.stepless import explained, roles_and_ops, template_scores
 from comminsight.pipeline.templates import load_templates
 from comminsight.pipeline.trace import run_trace
 
@@ -122,6 +123,14 @@ class Run:
         """One row per step over all ranks."""
         return step_rows(self.aligned_steps, self.trace.world_size)
 
+    def roles_and_ops(self) -> str:
+        """The most frequent kinds of finished ops in words."""
+        return roles_and_ops(self.trace)
+
+    def template_scores(self) -> tuple[TemplateScore, ...]:
+        """How the templates fared on the first rank that has no steps."""
+        return template_scores(self._rebuilt.values())
+
     def step_ops(self, *, global_rank: int, step: int) -> StepOps:
         """The ops of one rank in one step; raises InputError when there is no such."""
         return step_ops(
@@ -181,6 +190,7 @@ class Run:
         communicators = self.trace.communicators
         events = [renumbered(event, communicators) for event in self._hang_files[0]]
         verdicts = judge_run(self.trace, measures, coverage, events, self.final_view())
+        verdicts = explained(verdicts, self.loaded, self.trace, len(self.aligned_steps))
         facts = msgspec.structs.replace(self.facts, clock=clock)
         return run_report(
             facts, self.trace.communicators, self.step_rows(), measures, coverage, verdicts,

@@ -28,12 +28,17 @@ def steps(
     progress(f"reading {run}")
     opened = open_run(run, template_folders=[templates] if templates else [])
     rows, coverage = opened.step_rows(), opened.coverage()
+    scores = () if rows else opened.template_scores()
     if json:
-        write_output(steps_json(opened.facts.run_id, rows, coverage))
+        write_output(steps_json(opened.facts.run_id, rows, coverage, scores))
     else:
         write_output(
-            render_steps(rows, coverage, run=str(run), lang=lang.value, width=terminal_width())
-        )
+            render_steps(
+                rows, coverage, run=str(run), n_nodes=len(opened.facts.hosts),
+                seen=opened.roles_and_ops(), scores=scores,
+                lang=lang.value, width=terminal_width(),
+            )
+        )  # fmt: skip
     return 0
 
 

@@ -31,7 +31,7 @@ def run_notes(
         names = sorted({s.identity.run_id for s in loaded.other_runs})
         notes.append(Message("note.other_runs", {"n_runs": len(names), "first": names[0]}))
     broken = sorted({steps.broken for steps in rebuilt.values() if steps.broken})
-    notes += [Message("note.no_steps_because", {"reason": reason}) for reason in broken]
+    notes += [Message("note.no_steps_because", {"reason": f"broken.{reason}"}) for reason in broken]
     notes += [Message("note.launcher", {"text": text}) for m in manifests for text in m.notes]
     notes += [note for m in manifests for note in m.messages]
     return tuple(notes)

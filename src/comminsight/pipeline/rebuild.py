@@ -12,6 +12,7 @@ from comminsight.capture.session import SessionData
 from comminsight.model.hang import Liveness
 from comminsight.model.step import StepSummary
 from comminsight.model.tally import Tally
+from comminsight.model.views import TemplateScore
 from comminsight.semantics.arrival import OrderSettings
 from comminsight.semantics.engine import EngineSettings, SessionEngine
 from comminsight.semantics.template import Template
@@ -21,12 +22,14 @@ CHUNK_RECORDS = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class SessionSteps:
-    """Steps of one session, what became of its records, why it was closed ("" if not)."""
+    """Steps of one session, what became of its records, why it was closed ("" if not), and how the
+    templates fared."""
 
     steps: tuple[StepSummary, ...]
     tally: Tally
     template: str
     broken: str
+    scores: tuple[TemplateScore, ...] = ()
 
 
 def rebuild_session(session: SessionData, templates: Sequence[Template]) -> SessionSteps:
@@ -43,6 +46,7 @@ def rebuild_session(session: SessionData, templates: Sequence[Template]) -> Sess
         tally=own_counts(engine.tally),
         template=steps[0].template if steps else "",
         broken=engine.state.reason,
+        scores=engine.selection,
     )
 
 

@@ -39,14 +39,20 @@ def report_json(report: RunReport) -> bytes:
     return _document(report)
 
 
-def steps_json(run_id: str, steps: Sequence[StepRow], coverage: Coverage) -> bytes:
-    """The steps of a run with their coverage."""
+def steps_json(
+    run_id: str,
+    steps: Sequence[StepRow],
+    coverage: Coverage,
+    scores: Sequence[TemplateScore] = (),
+) -> bytes:
+    """The steps of a run with their coverage; ``scores`` tell why there are none."""
     return _document(
         {
             "schema_version": REPORT_SCHEMA_VERSION,
             "run_id": run_id,
             "steps": list(steps),
             "coverage": coverage,
+            "templates": list(scores),
         }
     )
 

@@ -44,19 +44,26 @@ def render_steps(
     coverage: Coverage,
     *,
     run: str = "",
+    n_nodes: int = 0,
+    seen: str = "",
+    scores: Sequence[TemplateScore] = (),
     lang: str = "en",
     width: int = 80,
-    color: bool = False,
 ) -> str:
-    """Every step over all ranks, then what was seen."""
-    page = Page(lang=lang, width=width, color=color)
+    """Every step over all ranks, then what was seen; ``seen`` (roles and ops) and ``scores`` tell
+    why there are none."""
+    page = Page(lang=lang, width=width, color=False)
     page.sentence(page.words.text("heading.step_list", run=run), style="bold cyan")
     if steps:
         page.table(STEP_COLUMNS, (step_cells(row, page.words) for row in steps))
     else:
         page.bullets([page.words.text("note.no_steps")])
+        page.bullets([page.words.text("note.seen", seen=seen)] if seen else [])
     page.heading("seen")
-    page.bullets(coverage_lines(coverage, page.words))
+    page.bullets(coverage_lines(coverage, page.words, n_nodes))
+    if scores and not steps:
+        page.sentence("")
+        _write_scores(page, scores)
     return page.text()
 
 
@@ -115,17 +122,21 @@ def render_template_scores(
 ) -> str:
     """Which step templates were tried, what matched, and why the others were not taken."""
     page = Page(lang=lang, width=width, color=color)
+    _write_scores(page, scores)
+    return page.text()
+
+
+def _write_scores(page: Page, scores: Sequence[TemplateScore]) -> None:
     words = page.words
     page.sentence(words.text("heading.templates"), style="bold cyan")
     if not scores:
         page.bullets([words.text("note.no_templates")])
-        return page.text()
+        return
     page.table(TEMPLATE_COLUMNS, [_score_cells(score, words) for score in scores])
     refused = [score for score in scores if score.reason]
     if refused:
         page.sentence("")
         page.bullets(f"{score.template}: {_refusal(score, words)}" for score in refused)
-    return page.text()
 
 
 def _score_cells(score: TemplateScore, words: Catalogue) -> tuple[str, ...]:
@@ -143,5 +154,5 @@ def _score_cells(score: TemplateScore, words: Catalogue) -> tuple[str, ...]:
 
 
 def _refusal(score: TemplateScore, words: Catalogue) -> str:
-    reason = words.text(score.reason)
+    reason = words.word("refusal", score.reason)
     return f"{reason} ({', '.join(score.missing_symbols)})" if score.missing_symbols else reason

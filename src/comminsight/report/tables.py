@@ -83,13 +83,16 @@ def write_steps(page: Page, report: RunReport) -> None:
         return
     onset = report.verdicts[0].first_step if report.verdicts else -1
     page.heading("steps", n=len(report.steps))
+    chosen = list(chosen_steps(report.steps, onset))
     page.table(
         CHOSEN_STEP_COLUMNS,
         [
             (page.words.text(f"which.{code}", step=onset), *step_cells(row, page.words))
-            for code, row in chosen_steps(report.steps, onset)
+            for code, row in chosen
         ],
     )
+    if any(code == "before" for code, _ in chosen):
+        page.note(page.words.text("note.sample_steps", step=onset))
 
 
 def blame_order(row: RankRow) -> tuple[float, float, int]:
@@ -100,8 +103,8 @@ def blame_order(row: RankRow) -> tuple[float, float, int]:
 
 def write_ranks(page: Page, report: RunReport) -> None:
     """The ranks that began most delay, the culprits marked, and what bounds the rest."""
-    if not report.ranks:
-        return
+    if not any(row.n_steps for row in report.ranks):
+        return  # means over no steps say nothing
     culprits = {rank for verdict in report.verdicts for rank in verdict.culprits}
     ordered = sorted(report.ranks, key=blame_order)
     shown, rest = ordered[:MAX_RANK_ROWS], ordered[MAX_RANK_ROWS:]
@@ -111,6 +114,7 @@ def write_ranks(page: Page, report: RunReport) -> None:
         [_rank_cells(row, is_culprit=row.global_rank in culprits) for row in shown],
         marked=[number for number, row in enumerate(shown) if row.global_rank in culprits],
     )
+    page.note(page.words.text("note.columns"))
     if rest:
         page.note(
             page.words.text(

@@ -15,6 +15,7 @@ from comminsight.report.verdict_text import (
     HANG_CAUSES,
     SLOW_CAUSES,
     headline,
+    is_open_link,
     no_verdict_headline,
     write_verdict,
 )
@@ -22,6 +23,7 @@ from comminsight.report.verdict_text import (
 MAX_BLOCKS = 3
 MAX_COMMAND_CHARS = 200
 MAX_NODES = 4
+SIGNAL_BASE = 128  # exit codes from here on are signals, as a shell shows them
 
 
 def render_report(
@@ -31,7 +33,7 @@ def render_report(
     page = Page(lang=lang, width=width, color=color)
     _write_headline(page, report)
     page.heading("run")
-    page.fields(_fact_rows(report.facts, page.words))
+    page.fields(_fact_rows(report, page.words))
     write_steps(page, report)
     for verdict in report.verdicts[:MAX_BLOCKS]:
         if has_block(verdict):
@@ -62,7 +64,9 @@ def _write_headline(page: Page, report: RunReport) -> None:
         words.text(
             "verdict.line",
             cause=first.cause.value,
-            meaning=words.word("meaning", first.cause.value),
+            meaning=words.word(
+                "meaning", "SLOW_LINK_OPEN" if is_open_link(first) else first.cause.value
+            ),
             confidence=words.word("confidence", first.confidence.value),
         )
     )
@@ -71,14 +75,15 @@ def _write_headline(page: Page, report: RunReport) -> None:
         page.bullets(headline(verdict, report, words) for verdict in others)
 
 
-def _fact_rows(facts: RunFacts, words: Catalogue) -> Iterator[tuple[str, str]]:
+def _fact_rows(report: RunReport, words: Catalogue) -> Iterator[tuple[str, str]]:
+    facts = report.facts
     yield "run", facts.run_id
     yield "directory", facts.path
     yield "command", _cut(" ".join(facts.command), MAX_COMMAND_CHARS)
     yield "ranks", words.text("facts.ranks", seen=facts.ranks_seen, expected=facts.world_size)
     yield "nodes", _nodes(facts.hosts, words)
     yield "started", numbers.instant(facts.started_real_ns) if facts.started_real_ns else ""
-    yield "ended", _end(facts, words)
+    yield "ended", _end(facts, killed_ranks(report), words)
     yield "clock", words.word("clock", facts.clock) if facts.clock else ""
 
 
@@ -89,15 +94,33 @@ def _nodes(hosts: tuple[str, ...], words: Catalogue) -> str:
     return words.text("facts.nodes", n=len(hosts), names=names)
 
 
-def _end(facts: RunFacts, words: Catalogue) -> str:
-    text = words.word("end", facts.end)
+def killed_ranks(report: RunReport) -> list[int]:
+    """Ranks that are gone, without those known to have ended with an exit code of their own."""
+    said = [e.message for v in report.verdicts for e in v.evidence]
+    failed = {
+        message.params.get("rank")
+        for message in said
+        if message.code == "evidence.died"
+        and str(message.params.get("exit_status", "")).startswith("exit code")
+    }
+    return [rank for rank in report.facts.killed_ranks if rank not in failed]
+
+
+def end_word(facts: RunFacts) -> str:
+    """``failed`` for a command that was not killed but ended with a code of its own."""
+    has_failed = facts.exit_code is not None and 0 < facts.exit_code < SIGNAL_BASE
+    return "failed" if has_failed and facts.end in {"killed", "exited"} else facts.end
+
+
+def _end(facts: RunFacts, killed: list[int], words: Catalogue) -> str:
+    text = words.word("end", end_word(facts))
     if facts.exit_code is not None:
         text = words.text("facts.exit_code", end=text, code=facts.exit_code)
     if facts.started_real_ns and facts.ended_real_ns > facts.started_real_ns:
         lasted_ns = facts.ended_real_ns - facts.started_real_ns
         text = words.text("facts.lasted", end=text, lasted_ns=lasted_ns)
-    if facts.killed_ranks:
-        text = words.text("facts.killed", end=text, ranks=list(facts.killed_ranks))
+    if killed:
+        text = words.text("facts.killed", end=text, ranks=killed)
     return text
 
 
@@ -105,7 +128,7 @@ def _cut(text: str, max_chars: int) -> str:
     return text if len(text) <= max_chars else f"{text[: max_chars - 3]}..."
 
 
-def coverage_lines(coverage: Coverage, words: Catalogue) -> Iterator[str]:
+def coverage_lines(coverage: Coverage, words: Catalogue, n_nodes: int) -> Iterator[str]:
     """What a verdict has seen, one sentence each; losses by reason."""
     seen, expected = coverage.ranks_seen, coverage.ranks_expected
     yield words.text("coverage.ranks", seen=seen, expected=expected)
@@ -114,7 +137,10 @@ def coverage_lines(coverage: Coverage, words: Catalogue) -> Iterator[str]:
     yield words.text("coverage.records", read=coverage.records_read, lost=coverage.records_lost)
     yield from _loss_lines(coverage.tally, words)
     yield words.text("coverage.steps", used=coverage.steps_used, excluded=coverage.steps_excluded)
-    yield words.text("coverage.clock", error_ns=coverage.clock_error_ns)
+    if n_nodes == 1 and not coverage.clock_error_ns:
+        yield words.text("coverage.one_clock")
+    elif seen:
+        yield words.text("coverage.clock", error_ns=coverage.clock_error_ns)
     if coverage.unseen_step_ratio:
         yield words.text("coverage.unseen", ratio=coverage.unseen_step_ratio)
 
@@ -123,12 +149,12 @@ def _loss_lines(tally: dict[str, int], words: Catalogue) -> Iterator[str]:
     for name, n in sorted(tally.items()):
         declared = TALLY_NAMES.get(name)
         if n and (declared is None or declared.severity is not Severity.INFO):
-            yield words.text("coverage.loss", n=n, what=words.word("tally", name))
+            yield words.text("coverage.loss", n=n, what=words.word("tally", name, n=n))
 
 
 def _write_coverage(page: Page, report: RunReport) -> None:
     page.heading("coverage")
-    page.bullets(coverage_lines(report.coverage, page.words))
+    page.bullets(coverage_lines(report.coverage, page.words, len(report.facts.hosts)))
 
 
 def _write_closing(page: Page, report: RunReport) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,9 @@ from comminsight.report.catalogue import Catalogue
 
 if TYPE_CHECKING:  # the launcher tells a verdict in one sentence and needs no page
     from comminsight.report.page import Page
+
+_RANKS = re.compile(r"(\d{1,9}) ranks", re.ASCII)
+_MEASURE = re.compile(r"([a-z_]+)=(-?\d+(?:\.\d+)?)", re.ASCII)
 
 HANG_CAUSES = frozenset(
     {
@@ -73,7 +77,14 @@ def _headline_code(verdict: Verdict) -> tuple[str, dict[str, MessageParam]]:
         return "headline.DELAY_WANDERS", said["evidence.recurs_rotating"]
     if verdict.cause is Cause.JOB_KILLED and _have_all_failed(verdict):
         return "headline.JOB_FAILED", {}
+    if is_open_link(verdict):
+        return "headline.SLOW_LINK_OPEN", {"comm": "", **said.get("evidence.transfer", {})}
     return f"headline.{verdict.cause}", {}
+
+
+def is_open_link(verdict: Verdict) -> bool:
+    """True for slow transfers of which neither end can be named."""
+    return verdict.cause is Cause.SLOW_LINK and not verdict.culprits
 
 
 def _have_all_failed(verdict: Verdict) -> bool:
@@ -151,6 +162,8 @@ def write_verdict(page: Page, verdict: Verdict, report: RunReport) -> None:
 def _block_heading(verdict: Verdict) -> str:
     if verdict.cause in HANG_CAUSES:
         return "hang"
+    if verdict.cause is Cause.JOB_KILLED:
+        return "end"
     return "culprit" if verdict.culprits else "speed"
 
 
@@ -174,6 +187,8 @@ def _identity_rows(
         yield "communicator", op.comm_label
         yield "size", " ".join([numbers.size(op.size_bytes), op.dtype]) if op.size_bytes else ""
     yield "waiting" if is_hang else "victims", numbers.rank_list(verdict.victims)
+    whole = [row.step for row in report.steps if row.is_complete] if is_hang else []
+    yield "last_step", numbers.count(max(whole)) if whole else ""
 
 
 def _step_range(verdict: Verdict, words: Catalogue) -> str:
@@ -190,8 +205,16 @@ def measure_rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
 
 
 def _chain_value(link: ChainLink, words: Catalogue) -> str:
+    """The level's value, and the measure behind it where ``key=number`` names one."""
     value = words.word("word", link.value)
-    return f"{value}  ({link.evidence})" if link.evidence else value
+    if link.level is ChainLevel.JOB and (match := _RANKS.fullmatch(link.value)):
+        value = words.text("chain.job", n=int(match[1]))
+    said = link.evidence
+    if match := _MEASURE.fullmatch(said):
+        key, number = match[1], float(match[2])
+        shown = numbers.quantity(key, number)
+        said = words.text("chain.measure", what=words.word("field", key), value=shown)
+    return f"{value}  ({said})" if said else value
 
 
 def write_evidence(page: Page, evidence: Iterable[Evidence]) -> None:

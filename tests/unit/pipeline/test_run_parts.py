@@ -115,13 +115,19 @@ def test_problems_of_every_life_are_kept():
 def test_notes_come_in_a_fixed_order():
     loaded = sort_out([life(0, 1), life(0, 2), life(UNKNOWN_RANK, 3)], [])
     broken = SessionSteps((), Tally(), "", "no_template")
-    found = run_notes(loaded, [launcher(notes=("disk full",))], {"s": broken}, ["x.json", "y"])
+    found = run_notes(
+        loaded,
+        [launcher(notes=("disk full",), messages=(Message("launch.stopped"),))],
+        {"s": broken},
+        ["x.json", "y"],
+    )
     assert found == (
         Message("note.unreadable", {"n_files": 2, "first": "x.json"}),
         Message("note.earlier_lives", {"ranks": [0]}),
         Message("note.without_rank", {"n_sessions": 1}),
-        Message("note.no_steps_because", {"reason": "no_template"}),
+        Message("note.no_steps_because", {"reason": "broken.no_template"}),
         Message("note.launcher", {"text": "disk full"}),
+        Message("launch.stopped"),
     )
     assert run_notes(sort_out([life(0, 1)], []), [launcher()], {}, []) == ()
 

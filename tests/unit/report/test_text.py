@@ -39,6 +39,8 @@ Steps (6 seen)
   from 2 on     3    166.0       90.0    24.0      4   33  yes       ddp
   slowest       2    166.0       90.0    24.0      4   33  yes       ddp
   last          5        -       90.0       -      4   33  yes       ddp
+  each row is one step as a sample; those before and from 2 on have the middle
+  length there
 
 Culprit
   rank               3
@@ -60,6 +62,9 @@ Ranks by delay they began (4 of 4; * = culprit)
      0  node-a  dp0      0.4        0.0        0.0        0.0       51.0
      1  node-a  dp1      0.4        0.0        0.0        0.0       51.0
      2  node-b  dp2      0.4        0.0        0.0        0.0       51.0
+  index: Straggler Index, 0 to 100. Means per step, in ms: caused: net wait of
+  others; origin: delay that began here; passed: delay handed on; waited: wait
+  for others
 
 What this verdict has seen
   - 4 of 4 ranks left records

@@ -2,9 +2,10 @@
 
 A catalogue is a TOML file beside this one; nested tables only group, so ``[headline] HEALTHY`` has
 the code ``headline.HEALTHY``. A sentence names its parameters as ``{name}`` or ``{name:form}`` with
-a form of ``FORMS``; there is no other syntax: no attributes, no indexing, no expressions. A code
-that no catalogue knows is shown as the code with its parameters, and a missing parameter as ``?``,
-since a report written by a newer version must still be readable.
+a form of ``FORMS``; there is no other syntax: no attributes, no indexing, no expressions. The
+forms ``s`` and ``es`` are the ending of an English noun after its number: ``{n:count} op{n:s}``.
+A code that no catalogue knows is shown as the code with its parameters, and a missing parameter as
+``?``, since a report written by a newer version must still be readable.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ from comminsight.model.verdict import Message
 from comminsight.report import numbers
 
 LANGUAGES = ("en", "zh")
+ENDINGS = frozenset({"s", "es"})  # of nouns: grammar of one language, no parameter of a message
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+_EXIT_CODE = re.compile(r"exit code (\d+)", re.ASCII)
+_SIGNAL = re.compile(r"signal (\d+) \((\w+)\)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +78,15 @@ class Catalogue:
             return _bare(message.code, message.params)
         return self.text(message.code, **message.params)
 
-    def word(self, group: str, value: str) -> str:
+    def word(self, group: str, value: str, /, **params: object) -> str:
         """The word for an enumeration's value, the value itself where the catalogue has none."""
         code = f"{group}.{value}"
-        return self.text(code) if code in self.templates else value
+        return self.text(code, **params) if code in self.templates else value
 
     def parameters(self, code: str) -> frozenset[Field]:
-        """The fields of a sentence."""
-        return frozenset(piece for piece in self.templates[code] if isinstance(piece, Field))
+        """The fields of a sentence, without the endings of nouns."""
+        fields = (piece for piece in self.templates[code] if isinstance(piece, Field))
+        return frozenset(field for field in fields if field.form not in ENDINGS)
 
     def _filled(self, field: Field, params: Mapping[str, object]) -> str:
         if field.name not in params:
@@ -134,6 +139,20 @@ def _code(catalogue: Catalogue, value: object) -> str:
     return catalogue.text(code) if code in catalogue.templates else code
 
 
+def _status(catalogue: Catalogue, value: object) -> str:
+    """How a process ended, as ``exit code 1`` or ``signal 9 (SIGKILL)`` tell it."""
+    text = str(value)
+    if match := _EXIT_CODE.fullmatch(text):
+        return catalogue.text("status.code", code=match[1])
+    if match := _SIGNAL.fullmatch(text):
+        return catalogue.text("status.signal", number=match[1], name=match[2])
+    return _known(catalogue, value)
+
+
+def _ending(letters: str) -> Callable[[Catalogue, object], str]:
+    return lambda _, value: "" if value == 1 else letters
+
+
 def whole_numbers(value: object) -> list[int]:
     """The integers in ``value``, which may be one integer or a list."""
     values: Iterable[object] = value if isinstance(value, list | tuple) else (value,)
@@ -160,6 +179,9 @@ FORMS: dict[str, Callable[[Catalogue, object], str]] = {
     "known": _known,
     "rank": _rank_or_none,
     "code": _code,
+    "status": _status,
+    "s": _ending("s"),
+    "es": _ending("es"),
 }
 
 
