@@ -30,8 +30,9 @@ from comminsight.launch.job import RunRequest, run_job
 from comminsight.launch.reaction import say
 from comminsight.model.report import RunReport
 from comminsight.model.units import NS_PER_MS
-from comminsight.model.verdict import Cause, Verdict
+from comminsight.model.verdict import Cause, Message, Verdict
 from comminsight.pipeline.simulated import simulated_sessions
+from comminsight.report.catalogue import Catalogue, catalogue
 from comminsight.report.text import render_report
 from comminsight.run import open_run, run_of_sessions
 from comminsight.sim.cluster import simulate
@@ -53,7 +54,7 @@ ONSET_TOLERANCE_STEPS = 1
 class Planted:
     """What was done to a job, and what must therefore be said of it."""
 
-    title: str
+    title: Message
     faults: tuple[str, ...]
     cause: Cause
     culprits: tuple[int, ...]
@@ -61,7 +62,7 @@ class Planted:
 
 
 STRAGGLER = Planted(
-    title=f"rank {LATE_RANK} computes {LATE_MS} ms longer from step {LATE_FROM_STEP} on",
+    title=Message("demo.late", {"rank": LATE_RANK, "ms": LATE_MS, "step": LATE_FROM_STEP}),
     faults=(
         "--late-rank", str(LATE_RANK),
         "--late-from", str(LATE_FROM_STEP),
@@ -72,7 +73,7 @@ STRAGGLER = Planted(
     first_step=LATE_FROM_STEP,
 )  # fmt: skip
 HANG = Planted(
-    title=f"rank {ABSENT_RANK} stops entering collectives in step {ABSENT_AT_STEP}",
+    title=Message("demo.absent", {"rank": ABSENT_RANK, "step": ABSENT_AT_STEP}),
     faults=("--stop-rank", str(ABSENT_RANK), "--stop-at", str(ABSENT_AT_STEP)),
     cause=Cause.RANK_NOT_ENTERED,
     culprits=(ABSENT_RANK,),
@@ -100,20 +101,21 @@ def run_real(planted: Planted, out: Path, lang: str, *, is_hang: bool) -> Path:
         log=out.with_suffix(".log"),
         lang=lang,
     )
-    with step_progress(out.with_suffix(".truth.jsonl")):
+    with step_progress(out.with_suffix(".truth.jsonl"), catalogue(lang)):
         run_job(request)
     return out
 
 
 @contextlib.contextmanager
-def step_progress(truth: Path) -> Iterator[None]:
+def step_progress(truth: Path, words: Catalogue) -> Iterator[None]:
     """While the block runs, say every few seconds how many steps the job has done."""
     is_over = threading.Event()
 
     def tell() -> None:
         while not is_over.wait(PROGRESS_S):
             ended = truth.read_text().count('"kind": "step"') if truth.exists() else 0
-            say(f"step {ended // N_RANKS} of {N_STEPS}" if ended else "ranks are starting")
+            code = "demo.progress" if ended else "demo.starting"
+            say(words.text(code, step=ended // N_RANKS, n_steps=N_STEPS))
 
     teller = threading.Thread(target=tell, daemon=True)
     teller.start()
@@ -156,10 +158,11 @@ def is_accusation(verdict: Verdict) -> bool:
 
 def demo(folder: Path, lang: str) -> int:
     """0 when every verdict is right, 1 when one is not."""
-    begin = time.monotonic()
+    begin, words = time.monotonic(), catalogue(lang)
     faults = []
     for number, planted in enumerate((STRAGGLER, HANG), start=1):
-        say(f"[{number}/2] real job of {N_RANKS} ranks over gloo: {planted.title}")
+        title = words.message(planted.title)
+        say(words.text("demo.job", number=number, n_ranks=N_RANKS, title=title))
         out = run_real(planted, folder / f"demo-{number}", lang, is_hang=planted is HANG)
         report = open_run(out).report()
         truth = out.with_suffix(".truth.jsonl")
@@ -167,15 +170,15 @@ def demo(folder: Path, lang: str) -> int:
         sys.stdout.write("\n")
         sys.stdout.flush()
         faults += judge(planted, report) + judge_steps(report, truth)
-    return conclude(faults, time.monotonic() - begin, folder)
+    return conclude(faults, time.monotonic() - begin, folder, words)
 
 
-def conclude(faults: Sequence[str], took_s: float, folder: Path) -> int:
+def conclude(faults: Sequence[str], took_s: float, folder: Path, words: Catalogue) -> int:
     """Say whether the verdicts were right; the exit code."""
     for fault in faults:
         say(f"WRONG: {fault}")
-    outcome = "WRONG" if faults else "right: both planted faults were found"
-    say(f"demo {outcome} ({took_s:.0f} s); runs kept in {folder}")
+    code = "demo.wrong" if faults else "demo.right"
+    say(words.text(code, seconds=round(took_s), folder=str(folder)))
     return int(ExitCode.INTERNAL if faults else ExitCode.OK)
 
 

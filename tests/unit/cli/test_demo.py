@@ -7,7 +7,9 @@ from comminsight.cli import demo
 from comminsight.errors import ExitCode
 from comminsight.model.report import REPORT_SCHEMA_VERSION, RunFacts, RunReport
 from comminsight.model.verdict import Cause, Confidence, Coverage, Verdict
+from comminsight.report.catalogue import catalogue
 
+WORDS = catalogue("en")
 SEEN = Coverage(ranks_expected=8, ranks_seen=8)
 RIGHT = Verdict(
     rule="straggler", cause=Cause.COMPUTE_STRAGGLER, confidence=Confidence.HIGH, coverage=SEEN,
@@ -54,6 +56,6 @@ def test_without_torch_the_simulator_shows_both_faults_under_its_banner(capsys):
 
 
 def test_a_wrong_demo_exits_non_zero(tmp_path, capsys):
-    assert demo.conclude(["culprits [4], planted [5]"], 1.0, tmp_path) == ExitCode.INTERNAL
+    assert demo.conclude(["culprits [4], planted [5]"], 1.0, tmp_path, WORDS) == ExitCode.INTERNAL
     assert "WRONG: culprits [4], planted [5]" in capsys.readouterr().err
-    assert demo.conclude([], 1.0, tmp_path) == ExitCode.OK
+    assert demo.conclude([], 1.0, tmp_path, WORDS) == ExitCode.OK
