@@ -111,7 +111,7 @@ def run_job(request: RunRequest) -> int:
         )
         close_run(paths, spool, manifest_file, closing, watch, reaction)
         with surviving(watch, words):
-            tell_end(paths, words, code)
+            tell_end(paths, words, code, reaction.told)
     return code
 
 

@@ -30,6 +30,7 @@ class HangReaction:
     is_stopping: bool
     lang: str
     notes: list[Message] = field(default_factory=list)
+    told: str = ""  # the last verdict that was told
     _stopped_s: float = 0.0
 
     def react(self, verdict: Verdict) -> None:
@@ -40,7 +41,8 @@ class HangReaction:
         )
         report = RunReport(schema_version=REPORT_SCHEMA_VERSION, facts=facts, coverage=seen)
         words = catalogue(self.lang)
-        say(headline(verdict, report, words))
+        self.told = headline(verdict, report, words)
+        say(self.told)
         if self.is_stopping and not self._stopped_s and verdict.cause is not Cause.NO_VERDICT:
             say(words.text("run.stopping"))
             self.notes.append(Message("launch.stopped"))

@@ -19,11 +19,12 @@ DEADLINE_S = 3.0
 JUDGE = "comminsight.launch.judging"  # by name: it imports all that reports need
 
 
-def tell_end(paths: RunPaths, words: Catalogue, code: int) -> None:
-    """A line on the job's communication, where there is something to say, and how it ended."""
+def tell_end(paths: RunPaths, words: Catalogue, code: int, told: str = "") -> None:
+    """A line on the job's communication, where there is more to say than was ``told`` while it ran,
+    and how it ended."""
     if not any(any(folder.iterdir()) for folder in (paths.segments, paths.boxes)):
         say(words.text("run.no_group"))
-    elif line := verdict_line(paths, words.lang, is_bad_end=code != 0):
+    elif (line := verdict_line(paths, words.lang, is_bad_end=code != 0)) not in {"", told}:
         say(line)
     say(words.text("run.ended", code=code, out=str(paths.root)))
 

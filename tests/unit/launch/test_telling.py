@@ -42,6 +42,8 @@ def test_the_verdict_comes_before_what_is_next(paths, monkeypatch, capsys):
     monkeypatch.setattr(telling, "verdict_line", lambda *_, is_bad_end: f"Rank 3 ({is_bad_end})")
     tell_end(paths, catalogue("en"), 0)
     assert capsys.readouterr().err.splitlines()[0] == "[comminsight] Rank 3 (False)"
+    tell_end(paths, catalogue("en"), 1, "Rank 3 (True)")
+    assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 @pytest.mark.slow
