@@ -197,12 +197,15 @@ def test_exit_codes_and_languages(run):
 def test_a_restart_into_the_same_directory(tmp_path):
     """The first life keeps its boxes in the folder that the recorder falls back to."""
     job = ranks(2, "--job", "ddp", "--steps", 9)
-    refused = {"COMMINSIGHT_BOX_DIR": "/proc/no-boxes-here"}
+    same = {"COMMINSIGHT_RUN_ID": "restarted"}
+    refused = {"COMMINSIGHT_BOX_DIR": "/proc/no-boxes-here", **same}
     assert recorded(tmp_path / "run", *job, env=refused)[0] == 0
     first = report(tmp_path / "run")
     assert len(list((tmp_path / "run" / "blackbox").glob("*.box"))) == 2
     assert not (tmp_path / "run" / "inspector_logs" / "boxes").exists()
-    assert recorded(tmp_path / "run", *ranks(2, "--job", "ddp", "--steps", 12))[0] == 0
+    job = ranks(2, "--job", "ddp", "--steps", 12)
+    assert recorded(tmp_path / "run", *job)[0] == ExitCode.USAGE  # another run would be mixed in
+    assert recorded(tmp_path / "run", *job, env=same)[0] == 0
     second = report(tmp_path / "run")
     assert (len(first["steps"]), len(second["steps"])) == (9, 12)
     assert first["notes"] == []
