@@ -142,7 +142,7 @@ class Run:
     def facts(self) -> RunFacts:
         """What the run was and how it ended."""
         identities = [s.identity for s in self.sessions]
-        return run_facts(
+        facts = run_facts(
             str(self.paths.root),
             self.manifests,
             world_size=world_size(self.sessions),
@@ -151,6 +151,8 @@ class Run:
             killed_ranks=killed(self.sessions),
             liveness=[s.liveness for s in self.sessions],
         )
+        named = facts.run_id or next((i.run_id for i in identities), "")  # a spool has no manifest
+        return msgspec.structs.replace(facts, run_id=named)
 
     @property
     def overdue_limit_ns(self) -> int:
