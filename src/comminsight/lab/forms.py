@@ -157,6 +157,8 @@ class FormTour:
         share = functional.wait_tensor(
             functional.reduce_scatter_tensor(self.own(n * N), "sum", 0, group)
         )
+        self.expect("REDUCE_SCATTER", 4 * N * n, red_op="SUM", ends_by="unseen")
+        functional.reduce_scatter_tensor(self.own(n * N), "sum", 0, group)  # nobody waits for it
         self.checks += [total, whole, share]
 
     def _barriers(self) -> None:
