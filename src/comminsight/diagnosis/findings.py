@@ -93,13 +93,17 @@ def _judge_cycle(origin: Origin) -> Finding:
 
 
 def _judge_inside(observed: Observed, origin: Origin, rank: int) -> Finding | None:
-    """The op that ``rank`` stands in although all its members are there."""
+    """The op that ``rank`` stands in although all its members are there.
+
+    A transfer that both sides have begun is no evidence: its end is seen when somebody waits for
+    it, and a rank that computes on has not waited yet.
+    """
     needed_ns = STANDSTILL_RATIO * observed.event.overdue_limit_ns
     for instance in observed.instances:
         if rank not in instance.waiters or not instance.is_complete:
             continue
         gone = tuple(r for r in sorted(instance.presence) if observed.is_gone(r))
-        if not gone and instance.age_ns < needed_ns:
+        if not gone and (instance.key.is_p2p or instance.age_ns < needed_ns):
             continue
         waiting = {*origin.victims, *instance.waiters, rank} - set(gone)
         cause = Cause.RANK_DEAD if gone else Cause.ALL_PRESENT_STUCK

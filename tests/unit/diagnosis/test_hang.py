@@ -342,3 +342,16 @@ def test_a_rank_lost_in_a_simulated_job_is_the_only_one_named(seed: int) -> None
     assert (verdict.cause, verdict.culprits) == (expected, (lost,))
     assert len(verdict.victims) == 7
     assert all(set(m.params) == set(codes.CODES[m.code]) for m in verdict.missing)
+
+
+def test_a_transfer_that_both_began_and_nobody_waits_for_is_no_hang() -> None:
+    pair = comm(0, [0, 1], CommRole.PP)
+    verdict = judge_hang(
+        event(
+            2,
+            [op(0, 0, SEND, 5, peer=1, age_s=900), op(1, 0, RECV, 5, peer=0, age_s=900)],
+            [came(0, 0, 5, 4, peer=1, way=SEND), came(1, 0, 5, 4, peer=0, way=RECV)],
+        ),
+        [pair],
+    )
+    assert (verdict.cause, verdict.culprits) == (Cause.NO_VERDICT, ())
