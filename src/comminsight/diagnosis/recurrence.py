@@ -136,7 +136,8 @@ def _intermittent(excess_ns: np.ndarray, hits: np.ndarray, column: int) -> Episo
 
 def _window(series: np.ndarray, hits: np.ndarray) -> tuple[int, int]:
     """The stretch of high values: the whole series unless it shifts, once up and once down; its
-    edges then move to the ends of the run of hits there."""
+    edges then move to the ends of the run of values of at least half the usual height there, so
+    that a small hit by chance just before the delay is no part of it."""
     first, last = 0, len(series)
     for _ in range(2):
         shift = find_shift(series[first:last], false_alarm_rate=WINDOW_FALSE_ALARM_RATE)
@@ -146,13 +147,15 @@ def _window(series: np.ndarray, hits: np.ndarray) -> tuple[int, int]:
             first += shift.onset
         else:
             last = first + shift.onset
-    inside = np.flatnonzero(hits[first:last])
-    if not len(inside):
+    heights = series[first:last][hits[first:last]]
+    if not len(heights):
         return first, last
+    is_high = hits & (series >= float(np.median(heights)) / 2)
+    inside = np.flatnonzero(is_high[first:last])
     first, last = first + int(inside[0]), first + int(inside[-1]) + 1
-    while first > 0 and hits[first - 1]:
+    while first > 0 and is_high[first - 1]:
         first -= 1
-    while last < len(hits) and hits[last]:
+    while last < len(hits) and is_high[last]:
         last += 1
     # the last steps of a record are not the end of a delay
     return first, len(hits) if len(hits) - last < EDGE_STEPS else last

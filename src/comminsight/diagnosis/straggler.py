@@ -56,6 +56,7 @@ FELT_RATIO = 0.25  # of the cost, by which the step must have become longer
 CLOCK_FACTOR = 2.0
 SECONDARY_RATIO = 0.33  # of the first culprit's cost; less is not named beside it
 OWN_SHARE = 0.6
+BAD_QUANTILE, STANDOUT_FACTOR = 0.9, 3.0
 LEAD_RATIO = 0.6  # of the steps in which a named rank must be the most costly one
 RIVAL_FACTOR = 1.5  # by which a culprit's usual cost must exceed that of every rank not named
 
@@ -197,11 +198,22 @@ def _share(own_ns: np.ndarray, transfer_ns: np.ndarray) -> float:
 
 
 def _is_felt(used: StragglerMeasures, episode: Episode) -> bool:
-    """True unless the steps before the delay began were hardly shorter."""
-    if episode.recurrence is not Recurrence.SINCE:
+    """True unless the steps before the delay began were hardly shorter.
+
+    A machine whose load changes can hide that; then the rank must stand out from all others.
+    """
+    if episode.recurrence is not Recurrence.SINCE or _stands_out(used, episode):
         return True
     before_ns, after_ns = _before_and_after_ns(used, episode)
     return after_ns - before_ns >= FELT_RATIO * episode.cost_ns
+
+
+def _stands_out(used: StragglerMeasures, episode: Episode) -> bool:
+    """True when the rank's usual cost is far beyond the bad steps of every other rank."""
+    excess_ns = excess_over_typical(used.step_cost_ns)[episode.first : episode.last]
+    bad_ns = np.quantile(np.delete(excess_ns, episode.column, axis=1), BAD_QUANTILE, axis=0)
+    own_ns = float(np.median(excess_ns[:, episode.column]))
+    return own_ns >= STANDOUT_FACTOR * float(bad_ns.max(initial=0.0))
 
 
 def _before_and_after_ns(used: StragglerMeasures, main: Episode) -> tuple[float, float]:
