@@ -11,6 +11,7 @@ import pytest
 
 from comminsight.cli.verbs import VERBS
 from comminsight.errors import ExitCode
+from comminsight.pipeline.templates import parse, shipped_templates
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -138,11 +139,17 @@ def test_every_documented_variable_is_read_somewhere() -> None:
     assert unread - source_variables() == set()
 
 
-def test_the_readmes_are_short_and_have_a_place_for_the_demo() -> None:
+def test_the_readmes_are_short_and_show_what_the_demo_printed() -> None:
     for name in ("README.md", "README.zh.md"):
         text = (ROOT / name).read_text()
         assert text.count("\n") <= README_LINES, name
-        assert re.search(r"<!-- demo:begin -->.*<!-- demo:end -->", text, re.DOTALL), name
+        block = re.search(
+            r"<!-- demo:begin -->\n```text\n(.*)```\n<!-- demo:end -->", text, re.DOTALL
+        )
+        assert block, name
+        assert {"COMPUTE_STRAGGLER", "RANK_NOT_ENTERED"} <= set(re.findall(r"\w+", block[1])), name
+        assert 20 <= block[1].count("\n") <= 45, name
+        assert not re.search(r"BENCH_|prototype|原型", text), name
 
 
 @pytest.mark.parametrize("name", ["README.md", "README.zh.md", "CONTRIBUTING.md", "CHANGELOG.md"])
@@ -175,3 +182,11 @@ def test_a_decision_is_one_page_with_its_four_parts() -> None:
         assert text.startswith(f"# ADR {number}: "), page.name
         assert re.findall(r"^## (.+)$", text, re.MULTILINE) == headings, page.name
         assert text.count("\n") <= 60, page.name
+
+
+def test_the_template_that_the_page_shows_is_one() -> None:
+    (shown,) = re.findall(r"```toml\n(.*?)```", (DOCS / "templates.md").read_text(), re.DOTALL)
+    (template,) = parse("templates.md", shown)
+    assert template.name == "ours"
+    page = (DOCS / "templates.md").read_text()
+    assert {t.name for t in shipped_templates()} <= set(CODE.findall(page))
