@@ -200,10 +200,13 @@ def _share(own_ns: np.ndarray, transfer_ns: np.ndarray) -> float:
 def _is_felt(used: StragglerMeasures, episode: Episode) -> bool:
     """True unless the steps before the delay began were hardly shorter.
 
-    A machine whose load changes can hide that; then the rank must stand out from all others.
+    A machine whose load changes can hide that; then the rank must stand out from all others. So
+    must one whose delay was over again: noise has some such stretch in every run.
     """
     if episode.recurrence is not Recurrence.SINCE or _stands_out(used, episode):
         return True
+    if episode.last < len(used.steps):
+        return False
     before_ns, after_ns = _before_and_after_ns(used, episode)
     return after_ns - before_ns >= FELT_RATIO * episode.cost_ns
 
