@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import sysconfig
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -157,6 +158,18 @@ def test_a_stall_that_ended_is_no_hang(hung):
     assert theirs(job.err.encode()) == b""
 
 
+def are_stopped_between_ops(run, pids):
+    """True once both stand still outside of any op; a signal may land inside of one."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(0.3)
+    if all(not len(s.in_flight) for s in open_run(run).sessions if s.identity.pid in pids):
+        return True
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+    return False
+
+
 def test_two_ranks_that_stand_still_are_both_absent(tmp_path):
     skip_without_real_jobs()
     run = tmp_path / "run"
@@ -166,9 +179,8 @@ def test_two_ranks_that_stand_still_are_both_absent(tmp_path):
     try:
         until(lambda: len(open_run(run).step_rows()) > 5, poll_s=0.3)
         pids = {s.identity.global_rank: s.identity.pid for s in open_run(run).sessions}
-        for rank in (1, 2):
-            os.kill(pids[rank], signal.SIGSTOP)
-            stopped.append(pids[rank])
+        stopped = [pids[1], pids[2]]
+        until(lambda: are_stopped_between_ops(run, stopped), poll_s=0.07)
         (path,) = until(lambda: list((run / "hangs").glob("*.json")))[:1]
         event = until(lambda: json.loads(path.read_text()))
         assert {stack["global_rank"] for stack in event["stacks"]} == {0, 1, 2, 3}
