@@ -11,7 +11,7 @@ import msgspec
 from comminsight.model.topology import Communicator
 from comminsight.model.verdict import Coverage, Message, Verdict
 
-REPORT_SCHEMA_VERSION = "1.1.0"  # major: a key went or changed meaning; minor: a key came
+REPORT_SCHEMA_VERSION = "1.2.0"  # major: a key went or changed meaning; minor: a key came
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +59,7 @@ class RankRow(msgspec.Struct, frozen=True, kw_only=True):
     passed_on_delay_ns: int  # delay inherited and passed on, mean per step
     waited_ns: int  # time this rank waited for others, mean per step
     coords: str = ""  # place in the parallel layout, such as "tp0 pp1 dp0", where known
+    excluded_steps: tuple[int, ...] = ()  # not complete for this rank: in none of its means
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True):

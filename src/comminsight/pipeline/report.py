@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from comminsight.analysis.alignment import AlignedStep
+from comminsight.analysis.measures import excluded_steps, mean_over_complete
 from comminsight.model.measures import StragglerMeasures
 from comminsight.model.report import REPORT_SCHEMA_VERSION, RankRow, RunFacts, RunReport, StepRow
 from comminsight.model.tally import Tally
@@ -41,27 +40,30 @@ def mean_int(values: Sequence[int]) -> int:
 
 
 def rank_rows(measures: StragglerMeasures) -> tuple[RankRow, ...]:
-    """One row per rank: means over the rank's complete steps."""
-    return tuple(rank_row(measures, i) for i in range(len(measures.global_ranks)))
-
-
-def rank_row(measures: StragglerMeasures, rank: int) -> RankRow:
-    """Means over the steps in which this rank is complete; zeros without any."""
-    own = measures.is_complete[:, rank]
-
-    def mean(values: np.ndarray) -> float:
-        return float(values[own, rank].mean()) if own.any() else 0.0
-
-    return RankRow(
-        global_rank=int(measures.global_ranks[rank]),
-        host=measures.hosts[rank],
-        n_steps=int(own.sum()),
-        straggler_index_pct=mean(measures.index_pct),
-        caused_wait_ns=round(mean(measures.caused_wait_ns)),
-        origin_delay_ns=round(mean(measures.own_delay_ns + measures.transfer_delay_ns)),
-        passed_on_delay_ns=round(mean(measures.passed_on_ns)),
-        waited_ns=round(mean(measures.waited_ns)),
-        coords=measures.coords[rank],
+    """One row per rank: means over the rank's complete steps, zeros without any, and the steps
+    that were left out of them."""
+    origin_ns = measures.own_delay_ns + measures.transfer_delay_ns
+    columns = (
+        measures.index_pct, measures.caused_wait_ns, origin_ns, measures.passed_on_ns,
+        measures.waited_ns,
+    )  # fmt: skip
+    means = [mean_over_complete(values, measures.is_complete) for values in columns]
+    excluded = excluded_steps(measures)
+    n_steps = measures.is_complete.sum(axis=0)
+    return tuple(
+        RankRow(
+            global_rank=int(rank),
+            host=measures.hosts[i],
+            n_steps=int(n_steps[i]),
+            straggler_index_pct=float(means[0][i]),
+            caused_wait_ns=round(float(means[1][i])),
+            origin_delay_ns=round(float(means[2][i])),
+            passed_on_delay_ns=round(float(means[3][i])),
+            waited_ns=round(float(means[4][i])),
+            coords=measures.coords[i],
+            excluded_steps=excluded.get(int(rank), ()),
+        )
+        for i, rank in enumerate(measures.global_ranks)
     )
 
 

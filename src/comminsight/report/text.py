@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from comminsight.model.report import RunFacts, RunReport
+from comminsight.model.report import RankRow, RunFacts, RunReport
 from comminsight.model.tally import TALLY_NAMES, Severity
 from comminsight.model.verdict import Coverage, Verdict
 from comminsight.report import numbers
@@ -21,6 +21,7 @@ from comminsight.report.verdict_text import (
 )
 
 MAX_BLOCKS = 3
+MAX_EXCLUDED_RANKS = 4
 MAX_COMMAND_CHARS = 200
 MAX_NODES = 4
 SIGNAL_BASE = 128  # exit codes from here on are signals, as a shell shows them
@@ -155,6 +156,21 @@ def _loss_lines(tally: dict[str, int], words: Catalogue) -> Iterator[str]:
 def _write_coverage(page: Page, report: RunReport) -> None:
     page.heading("coverage")
     page.bullets(coverage_lines(report.coverage, page.words, len(report.facts.hosts)))
+    page.bullets(_excluded_lines(report, page.words))
+
+
+def _excluded_lines(report: RunReport, words: Catalogue) -> Iterator[str]:
+    """Which steps are in no mean, by rank: the fewest first, as far as a page bears it."""
+    left_out = sorted((row for row in report.ranks if row.excluded_steps), key=_n_excluded)
+    for row in left_out[:MAX_EXCLUDED_RANKS]:
+        steps = numbers.rank_list(row.excluded_steps)
+        yield words.text("coverage.excluded", rank=row.global_rank, steps=steps)
+    if len(left_out) > MAX_EXCLUDED_RANKS:
+        yield words.text("coverage.more_excluded", n=len(left_out) - MAX_EXCLUDED_RANKS)
+
+
+def _n_excluded(row: RankRow) -> int:
+    return len(row.excluded_steps)
 
 
 def _write_closing(page: Page, report: RunReport) -> None:

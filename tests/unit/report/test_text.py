@@ -293,3 +293,10 @@ REPORTS = st.builds(
 @given(REPORTS, st.sampled_from(["en", "zh"]), st.integers(0, 200), st.booleans())
 def test_no_value_breaks_a_report(made: RunReport, lang: str, width: int, color: bool) -> None:
     assert render_report(made, lang=lang, width=width, color=color)
+
+
+def test_the_steps_left_out_of_a_rank_are_listed() -> None:
+    rows = tuple(replace(rank_row(rank), excluded_steps=(3, 4, 5, 9)) for rank in range(6))
+    page = render_report(report(STRAGGLER, ranks=rows))
+    assert "left out of the means of rank 0: steps 3-5,9" in page
+    assert "2 more ranks with steps left out: see --json" in page
