@@ -17,6 +17,8 @@ C_TYPES = {"i8": "int64_t", "u8": "uint64_t", "i4": "int32_t", "u4": "uint32_t",
 STRUCTS = (
     ("ci_record", event.OP_FIELDS, event.OP_RECORD_BYTES),
     ("ci_comm_row", event.COMM_FIELDS, event.COMM_ROW_BYTES),
+    ("ci_net_record", event.NET_FIELDS, event.OP_RECORD_BYTES),
+    ("ci_notice_record", event.NOTICE_FIELDS, event.OP_RECORD_BYTES),
     ("ci_box_header", layout.BOX_HEADER_FIELDS, layout.BOX_HEADER_BYTES),
     ("ci_slot", layout.SLOT_FIELDS, layout.SLOT_BYTES),
     ("ci_segment_header", layout.SEGMENT_HEADER_FIELDS, layout.SEGMENT_HEADER_BYTES),
@@ -24,7 +26,8 @@ STRUCTS = (
 )
 ENUMS: tuple[type[IntEnum] | type[IntFlag], ...] = (
     ops.RecordKind, ops.Op, ops.DType, ops.RedOp, ops.Algorithm, ops.Protocol, ops.OpState,
-    ops.TimingSource, ops.OpFlag, ops.Backend, ops.LossReason,
+    ops.TimingSource, ops.OpFlag, ops.EndReason, ops.NoticeReason, ops.SlotFlag, ops.WaitSide,
+    ops.Backend, ops.LossReason,
 )  # fmt: skip
 CONSTANT_PREFIXES = ("BOX_", "SLOT_", "RING_", "COMM_", "LOSS_", "FRAME_", "SEGMENT_", "FORMAT_")
 

@@ -16,7 +16,7 @@ from comminsight.model.event import COMM_ROW_BYTES, OP_DTYPE, OP_RECORD_BYTES
 Fields = tuple[tuple[str, Any, int], ...]
 
 FORMAT_MAJOR = 1  # readers refuse an unknown major
-FORMAT_MINOR = 0  # readers accept any minor: fields are only added
+FORMAT_MINOR = 1  # readers accept any minor: fields are only added
 
 BOX_MAGIC = b"CIBBOX\r\n"
 SEGMENT_MAGIC = b"CISEGM\r\n"
@@ -90,6 +90,7 @@ BOX_HEADER_FIELDS: Fields = (
     ("control_generation", "<u4", 512),
     ("control_enabled", "<u4", 516),
     ("control_event_mask", "<u4", 520),
+    ("control_profiler_mask", "<u4", 524),  # NCCL event types to ask for; 0: none
     ("control_min_size_bytes", "<i8", 528),
     ("control_overdue_limit_ns", "<i8", 536),
     ("control_safe_window_ns", "<i8", 544),
@@ -97,9 +98,18 @@ BOX_HEADER_FIELDS: Fields = (
     ("active_generation", "<u4", 576),
     ("active_enabled", "<u4", 580),
     ("active_event_mask", "<u4", 584),
+    ("active_profiler_mask", "<u4", 588),
     ("active_min_size_bytes", "<i8", 592),
     ("active_overdue_limit_ns", "<i8", 600),
     ("active_safe_window_ns", "<i8", 608),
+    # counters of the NCCL door, as in a NOTICE record of reason COUNTERS
+    ("nccl_stale_events", "<i8", 640),
+    ("nccl_foreign_events", "<i8", 648),
+    ("nccl_unknown_events", "<i8", 656),
+    ("nccl_captured_calls", "<i8", 664),
+    ("nccl_untracked_groups", "<i8", 672),
+    ("nccl_callback_ns", "<i8", 680),
+    ("nccl_sampled_ops", "<i8", 688),
 )
 
 SLOT_FIELDS: Fields = (
@@ -116,8 +126,13 @@ SLOT_FIELDS: Fields = (
     ("net_progress_ns", "<i8", 192),
     ("marker_ns", "<i8", 200),  # when the OPEN marker was written
     ("overdue_ns", "<i8", 208),  # when the OVERDUE marker was written
-    ("wait_side", "<u4", 216),
-    ("slot_flags", "<u4", 220),
+    ("wait_side", "<u4", 216),  # WaitSide: byte 0 sends, byte 1 receives
+    ("slot_flags", "<u4", 220),  # SlotFlag
+    # of a folded fan-out: bit i set: peers [i * g, (i + 1) * g) are unfinished, g = ceil(size / 256)
+    ("pending_peers_0", "<u8", 224),
+    ("pending_peers_1", "<u8", 232),
+    ("pending_peers_2", "<u8", 240),
+    ("pending_peers_3", "<u8", 248),
 )
 
 SEGMENT_HEADER_FIELDS: Fields = (

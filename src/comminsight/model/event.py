@@ -71,11 +71,68 @@ COMM_FIELDS: tuple[tuple[str, str, int], ...] = (
     ("backend", "u1", 48),
     ("abi_version", "u1", 49),
     ("flags", "<u2", 50),
-    ("reserved", "<u4", 52),
+    ("device_number", "<u4", 52),  # CUDA ordinal + 1
     ("retired_ns", "<i8", 56),
     ("name", "S64", 64),
     ("desc", "S64", 128),
-    ("members", "S320", 192),
+    ("members", "S304", 192),
+    ("pci_bus_id", "S16", 496),
+)
+
+# A NET record read by the names of what it holds; same size, same place of kind, seq and join keys.
+# Times are CLOCK_MONOTONIC; bytes are of this rank's network transfers for one op.
+NET_FIELDS: tuple[tuple[str, str, int], ...] = (
+    ("seq", "<i8", 0),
+    ("first_event_ns", "<i8", 8),  # first proxy op taken up
+    ("start_ns", "<i8", 16),  # of the op
+    ("last_event_ns", "<i8", 24),  # last proxy op stopped, 0: some never did
+    ("posted_bytes", "<i8", 32),
+    ("transmitted_bytes", "<i8", 40),
+    ("done_bytes", "<i8", 48),
+    ("progress_ns", "<i8", 56),  # last event that moved anything
+    ("n_send_steps", "<u4", 64),
+    ("n_recv_steps", "<u4", 68),
+    ("comm_index", "<u4", 72),
+    ("wait_side", "<u4", 76),  # WaitSide, at the end
+    ("op_seq", "<u4", 80),
+    ("match_seq", "<u4", 84),
+    ("n_proxy_ops", "<u4", 88),
+    ("n_proxy_ops_done", "<u4", 92),
+    ("gpu_wait_us", "<u4", 96),  # time with some send step waiting for the local GPU
+    ("peer_wait_us", "<u4", 100),  # ... for credit of the receiver
+    ("flags", "<u2", 104),
+    ("kind", "u1", 108),
+    ("op", "u1", 109),
+    ("state", "u1", 114),
+    ("network_wait_us", "<u4", 116),  # ... for the network: posted, not completed
+    ("arrival_wait_us", "<u4", 120),  # time with some receive step waiting for data
+    ("seq_low", "<u4", 124),
+)
+
+# A NOTICE record. CONTROL and OVERHEAD_GUARD say what is recorded from now on, COUNTERS what the
+# NCCL door has counted so far; unused fields are 0.
+NOTICE_FIELDS: tuple[tuple[str, str, int], ...] = (
+    ("seq", "<i8", 0),
+    ("enqueue_ns", "<i8", 8),
+    ("start_ns", "<i8", 16),
+    ("end_ns", "<i8", 24),
+    ("callback_ns", "<i8", 32),  # COUNTERS: time measured inside callbacks of sampled ops
+    ("n_sampled_ops", "<i8", 40),
+    ("event_mask", "<i8", 48),
+    ("min_size_bytes", "<i8", 56),
+    ("is_recording", "<i8", 64),
+    ("comm_index", "<u4", 72),  # 0
+    ("n_stale_events", "<u4", 80),  # for an op that is over
+    ("profiler_mask", "<u4", 84),  # NCCL event types asked for
+    ("n_foreign_events", "<u4", 88),  # proxy ops of another process
+    ("n_unknown_events", "<u4", 92),  # types, states or handles that are not known
+    ("n_captured_calls", "<u4", 96),  # calls while a graph was captured: they run at replay
+    ("n_untracked_groups", "<u4", 100),  # group tables were full: no launch stamps, no folding
+    ("flags", "<u2", 104),
+    ("kind", "u1", 108),
+    ("state", "u1", 114),
+    ("reason", "u1", 119),  # NoticeReason
+    ("seq_low", "<u4", 124),
 )
 
 
@@ -91,6 +148,8 @@ def _dtype(fields: tuple[tuple[str, str, int], ...], itemsize_bytes: int) -> np.
 
 
 OP_DTYPE = _dtype(OP_FIELDS, OP_RECORD_BYTES)
+NET_DTYPE = _dtype(NET_FIELDS, OP_RECORD_BYTES)
+NOTICE_DTYPE = _dtype(NOTICE_FIELDS, OP_RECORD_BYTES)
 COMM_DTYPE = _dtype(COMM_FIELDS, COMM_ROW_BYTES)
 
 COMM_FLAG_MEMBERS_TRUNCATED = 1  # the member list did not fit; members join in the catalog

@@ -15,9 +15,9 @@ class RecordKind(IntEnum):
     UNKNOWN = 0
     COLLECTIVE = 1
     P2P = 2
-    NET = 3  # network summary of an op, joined by comm_index + op_seq
+    NET = 3  # network summary of an op (NET_DTYPE), joined by comm_index + op_seq
     DRAIN = 4  # forced drain: everything before it may be committed (seal, explicit end)
-    NOTICE = 5  # a change of what is recorded (mask, minimum size, recording on/off)
+    NOTICE = 5  # a change of what is recorded, or the door's own counters (NOTICE_DTYPE)
 
 
 class Op(IntEnum):
@@ -136,6 +136,53 @@ class OpFlag(IntFlag):
     FUTURE_START = 1 << 4  # start lies in the future of the record: clock step or corruption
     GRAPH = 1 << 5  # replayed from a captured graph
     END_UNSEEN = 1 << 6  # nobody waited in a way we can see; end_ns stays 0
+
+
+class EndReason(IntEnum):
+    """Why an op has no end of its own; ``reason`` of an UNOBSERVABLE record."""
+
+    UNKNOWN = 0
+    NO_TASK = 1  # the call was seen, no task of it ever: symmetric kernels, AllGatherV, old CE
+    NO_CHANNELS = 2  # the task names no channel, and no other task of its launch stands for it
+    COPY_ENGINE = 3  # enqueued on a copy engine, whose end NCCL does not tell
+    NO_KERNEL_EVENTS = 4  # the mask left out kernel events when the op was issued
+    UNTRUSTED_CHANNELS = 5  # the number of channels was not filled in
+
+
+class NoticeReason(IntEnum):
+    """What a NOTICE record tells; its ``reason``."""
+
+    UNKNOWN = 0
+    CONTROL = 1  # a control word or the disable file changed what is recorded
+    OVERHEAD_GUARD = 2  # the recorder cost more than its budget and stepped its mask down
+    COUNTERS = 3  # counters of the NCCL door so far
+
+
+class SlotFlag(IntFlag):
+    """How far an op in flight came in the library's host code (bits of ``slot_flags``)."""
+
+    NCCL = 1 << 0  # recorded by the NCCL door: the other bits mean something
+    API_SEEN = 1 << 1  # begun at the call itself, not at its task
+    API_RETURNED = 1 << 2  # queued; nothing launched yet
+    GROUP_ENDED = 1 << 3  # the outermost group end has begun
+    LAUNCH_BEGUN = 1 << 4
+    LAUNCH_RETURNED = 1 << 5
+    TASK_SEEN = 1 << 6  # it has a task with channels, peer and algorithm
+    TASK_HANDED_OVER = 1 << 7
+    GROUP_LEFT = 1 << 8  # the group call returned to the caller
+    NO_KERNEL_EVENTS = 1 << 9  # the mask leaves out kernel events: no end will be seen
+    NETWORK_SEEN = 1 << 10  # proxy ops were recorded: wait_side and net counters mean something
+
+
+class WaitSide(IntEnum):
+    """What a proxy step waits for; byte 0 of ``wait_side`` for sends, byte 1 for receives."""
+
+    NONE = 0
+    GPU = 1  # the local GPU does not produce (send) or consume (receive)
+    PEER = 2  # send: the receiver gives no credit
+    NETWORK = 3  # send: posted and not completed
+    ARRIVAL = 4  # receive: posted and nothing arrived; sender or network
+    FLUSH = 5  # receive: arrived, being flushed
 
 
 class Backend(IntEnum):
