@@ -128,7 +128,7 @@ SLOT_FIELDS: Fields = (
     ("overdue_ns", "<i8", 208),  # when the OVERDUE marker was written
     ("wait_side", "<u4", 216),  # WaitSide: byte 0 sends, byte 1 receives
     ("slot_flags", "<u4", 220),  # SlotFlag
-    # of a folded fan-out: bit i set: peers [i * g, (i + 1) * g) are unfinished, g = ceil(size / 256)
+    # of a fold: bit i set: peers [i * g, (i + 1) * g) are unfinished, g = ceil(size / 256)
     ("pending_peers_0", "<u8", 224),
     ("pending_peers_1", "<u8", 232),
     ("pending_peers_2", "<u8", 240),
