@@ -64,11 +64,15 @@ void Recorder::retire_comm(uint32_t comm) {
 }
 
 uint64_t Recorder::begin(uint32_t comm, ci_record* partial) {
-  CommState& state = comms.state(comm);
-  partial->comm_index = comm;
-  partial->op_seq = add(state.op_seq, 1) + 1;
+  partial->op_seq = next_op_seq(comm);
   partial->match_seq = comms.next_match(comm, partial->kind, partial->op, partial->peer_or_root);
-  partial->enqueue_ns = partial->start_ns = mono_ns();
+  partial->enqueue_ns = mono_ns();
+  return begin_as(comm, partial);
+}
+
+uint64_t Recorder::begin_as(uint32_t comm, ci_record* partial) {
+  partial->comm_index = comm;
+  partial->start_ns = partial->enqueue_ns;
   partial->state = CI_OPSTATE_OPEN;
   if (load_relaxed(comms.row(comm).first_op_ns) == 0) comms.note_first_op(comm, partial->start_ns);
   uint32_t reason = refusal(*partial);

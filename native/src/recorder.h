@@ -53,6 +53,10 @@ class Recorder {
   // `partial` holds what the caller knows of the op; sequence numbers and times are filled in. Returns the
   // handle, 0 when the op is not tracked (and counted).
   uint64_t begin(uint32_t comm, ci_record* partial);
+  // The same for an op whose op_seq, match_seq and enqueue_ns the caller has filled in.
+  uint64_t begin_as(uint32_t comm, ci_record* partial);
+  uint32_t next_op_seq(uint32_t comm) { return add(comms.state(comm).op_seq, 1) + 1; }
+  uint32_t salt() const { return salt_; }
   void launched(uint64_t handle);
   bool end(uint64_t handle, uint8_t state, uint8_t timing_source);
   void lose(uint32_t comm, uint32_t reason, int64_t count = 1);
