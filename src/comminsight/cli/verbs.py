@@ -24,5 +24,6 @@ VERBS: dict[str, Verb] = {
     "rebuild": Verb("comminsight.cli.rebuild", "rebuild the steps from inspector_logs alone"),
     "export": Verb("comminsight.cli.export", "write the events as Parquet or Inspector JSON"),
     "inject": Verb("comminsight.cli.inject", "install the start-up hook for your own launcher"),
+    "env": Verb("comminsight.cli.env", "print the variables to record under your own launcher"),
     "demo": Verb("comminsight.cli.demo", "a real 8-rank job with a planted slow rank, then a hang"),
 }

@@ -17,8 +17,14 @@ from pathlib import Path
 
 import comminsight
 from comminsight.errors import InputError, UsageError
+from comminsight.launch.plugin import (
+    LIBRARY_NAME,
+    PLUGIN_NAME,
+    PLUGIN_VARIABLE,
+    plugin_value,
+    put_before,
+)
 
-LIBRARY_NAME = "libnccl-profiler-comminsight.so"
 OVERDUE_S = (0.05, 86_400.0)  # the recorder clamps to these, and the report must know the limit
 SAFE_WINDOW_MS = (10.0, 600_000.0)
 RUN_ID = re.compile(r"[\w@+=:,.-]{1,128}")  # it becomes the name of folders
@@ -147,18 +153,18 @@ def recording_environment(
     """
     library = native_library()
     environment = dict(base)
-    paths = [
-        str(inject_package() / "site"),
-        *filter(None, base.get("PYTHONPATH", "").split(os.pathsep)),
-    ]
-    environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    environment["PYTHONPATH"] = put_before(inject_package() / "site", base.get("PYTHONPATH", ""))
     environment["COMMINSIGHT_INJECT"] = "1"
     environment["COMMINSIGHT_LIBRARY"] = str(library)
     environment["COMMINSIGHT_RUN_ID"] = run_id
     environment["COMMINSIGHT_SPOOL"] = str(spool)
     environment["COMMINSIGHT_OVERDUE_S"] = f"{options.overdue_limit_s:g}"
     environment["COMMINSIGHT_SAFE_WINDOW_MS"] = str(options.safe_window_ms)
-    environment.setdefault("NCCL_PROFILER_PLUGIN", str(library))
+    if not base.get(PLUGIN_VARIABLE):
+        environment[PLUGIN_VARIABLE] = plugin_value(library)
+    if environment[PLUGIN_VARIABLE] == PLUGIN_NAME:
+        paths = base.get("LD_LIBRARY_PATH", "")
+        environment["LD_LIBRARY_PATH"] = put_before(library.parent, paths)
     if options.group_map:
         environment["COMMINSIGHT_GROUP_MAP"] = options.group_map
     if options.stack_signal:

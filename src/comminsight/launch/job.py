@@ -27,6 +27,7 @@ from comminsight.launch import child as child_process
 from comminsight.launch.boxes import RunBoxes, remove_old
 from comminsight.launch.environment import RecordingOptions, recording_environment
 from comminsight.launch.filesystem import is_network
+from comminsight.launch.plugin import foreign_plugin
 from comminsight.launch.reaction import HangReaction, say
 from comminsight.launch.telling import tell_end
 from comminsight.launch.watch import Watch
@@ -76,8 +77,7 @@ def run_job(request: RunRequest) -> int:
     refuse_other_run(RunPaths(request.out), request.run_id)
     paths = prepare(request.out)
     spool, messages = choose_spool(paths, request.run_id)
-    if n_removed := remove_old(live_box_dir()):
-        messages = (*messages, Message("launch.boxes_removed", {"n": n_removed}))
+    messages = (*messages, *machine_notes())
     environment = recording_environment(
         os.environ, run_id=request.run_id, spool=spool, options=request.recording
     )
@@ -198,6 +198,14 @@ def choose_spool(paths: RunPaths, run_id: str) -> tuple[Path, tuple[Message, ...
         for folder in (own, own / "spool", spool):
             private_folder(folder)
     return spool, (Message("launch.spooled", {"spool": str(spool)}),)
+
+
+def machine_notes() -> Iterator[Message]:
+    """What was found on this machine, and done about it, before the job starts."""
+    if n_removed := remove_old(live_box_dir()):
+        yield Message("launch.boxes_removed", {"n": n_removed})
+    if theirs := foreign_plugin(os.environ):
+        yield Message("launch.plugin_kept", {"plugin": theirs})
 
 
 def private_folder(path: Path) -> None:
