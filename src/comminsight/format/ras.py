@@ -1,0 +1,214 @@
+"""Answers of NCCL's RAS (``STATUS`` or ``ncclras``), JSON or text, told apart by content.
+
+A newer NCCL may add keys and lines: they are passed over, and counted where they might have meant
+something. What is there must be of the kind that it claims to be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from comminsight.errors import InputError
+from comminsight.format.ras_text import MAX_COMM_SIZE, OP_OF_FUNCTION, error_name, read_text
+from comminsight.model.ras import (
+    RasAnswer,
+    RasCommunicator,
+    RasForm,
+    RasLaunches,
+    RasPresence,
+    RasProcess,
+    RasRank,
+)
+
+MAX_ANSWER_BYTES = 64 << 20  # 100,000 members at 600 bytes each
+MAX_MEMBERS = 1 << 20  # over all communicators
+NEXT_STEP = "give what `ncclras -v` or `ncclras -v -f json` printed"
+PROTOCOL_LINE = re.compile(rb"(SERVER PROTOCOL [^\n]*|OK)\r?\n")
+TEXT_MARK = re.compile(rb"^(Job summary|Communicators\.\.\.)", re.MULTILINE)
+HASH = re.compile(r"(?:0x)?([0-9a-f]{1,16})", re.IGNORECASE)
+
+
+def parse_ras(data: bytes, *, path: str = "") -> RasAnswer:
+    """The answer in ``data``; lines of the protocol before it are passed over.
+
+    Raises InputError naming file and place when it is not one or is beyond all bounds.
+    """
+    if len(data) > MAX_ANSWER_BYTES:
+        raise InputError(
+            f"larger than {MAX_ANSWER_BYTES >> 20} MiB: no answer of NCCL's RAS",
+            path=path, next_step=NEXT_STEP,
+        )  # fmt: skip
+    begin = 0
+    while line := PROTOCOL_LINE.match(data, begin):
+        begin = line.end()
+    body = data[begin:].replace(b"\0", b"").lstrip(b"\xef\xbb\xbf \t\r\n")
+    if body.startswith(b"{"):
+        return read_json(body, path)
+    if TEXT_MARK.search(body):
+        return read_text(body.decode("utf-8", "replace"), path)
+    raise InputError(
+        "neither the JSON nor the text that NCCL's RAS writes", path=path, next_step=NEXT_STEP
+    )
+
+
+class _Status(msgspec.Struct):
+    init_state: int = 0
+    async_error: int = 0
+    finalize_called: bool = False
+    destroy_flag: bool = False
+    abort_flag: bool = False
+    unresponsive: bool = False
+    considered_dead: bool = False
+
+
+class _Rank(msgspec.Struct):
+    rank: int = -1
+    host: str = ""
+    pid: int = -1
+    cuda_dev: int = -1
+    status: _Status = msgspec.field(default_factory=_Status)
+    collective_counts: dict[str, int] = {}
+
+
+class _Communicator(msgspec.Struct):
+    hash: str = ""
+    secondary_hash: str = ""
+    size: int = 0
+    ranks: list[_Rank] = []
+    missing_ranks: list[_Rank] = []
+
+
+class _Ras(msgspec.Struct):
+    timeouts_count: int = 0
+
+
+class _Document(msgspec.Struct):
+    communicators: list[_Communicator]
+    nccl_version: str = ""
+    timestamp: str = ""
+    ras: _Ras = msgspec.field(default_factory=_Ras)
+
+
+def read_json(body: bytes, path: str) -> RasAnswer:
+    """The answer of a JSON document.
+
+    Raises InputError naming the place in it.
+    """
+    try:
+        document = msgspec.json.decode(body, type=_Document)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(
+            f"not the JSON that NCCL's RAS writes: {error}", path=path, next_step=NEXT_STEP
+        ) from error
+    found = [_communicator(one, i, path) for i, one in enumerate(document.communicators)]
+    n_members = sum(len(one.ranks) for one in found)
+    if n_members > MAX_MEMBERS:
+        raise InputError(f"{n_members} members: more than any job has", path=path)
+    gone = _gone(found)
+    return RasAnswer(
+        form=RasForm.JSON,
+        nccl_version=document.nccl_version,
+        timestamp=document.timestamp,
+        communicators=tuple(found),
+        gone=gone,
+        n_gone={presence: len(processes) for presence, processes in gone.items()},
+        n_timeouts=max(0, document.ras.timeouts_count),
+        n_unread=sum(map(_n_unread, document.communicators)),
+    )
+
+
+def _communicator(one: _Communicator, index: int, path: str) -> RasCommunicator:
+    place = f"$.communicators[{index}]"
+    named = HASH.fullmatch(one.hash)
+    if named is None:
+        raise InputError(f"{place}.hash: no hexadecimal number: {one.hash[:40]!r}", path=path)
+    if not 0 <= one.size <= MAX_COMM_SIZE:
+        raise InputError(f"{place}.size: {one.size} is no number of ranks", path=path)
+    present = {rank.rank: rank for rank in one.ranks if _is_rank(rank)}
+    missing = {rank.rank: rank for rank in one.missing_ranks if _is_rank(rank)}
+    ranks = [_present(rank) for rank in present.values()]
+    ranks += [_missing(rank) for number, rank in missing.items() if number not in present]
+    return RasCommunicator(
+        comm_hash=int(named[1], 16),
+        second_hash=one.secondary_hash,
+        comm_size=one.size,
+        ranks=tuple(sorted(ranks, key=lambda rank: rank.comm_rank)),
+        launches=tuple(launch_groups(present)),
+    )
+
+
+def _is_rank(rank: _Rank) -> bool:
+    return 0 <= rank.rank < MAX_COMM_SIZE
+
+
+def _n_unread(one: _Communicator) -> int:
+    """Members without a number, and counts of functions that are not known here."""
+    unplaced = sum(not _is_rank(rank) for rank in (*one.ranks, *one.missing_ranks))
+    functions = {name for rank in one.ranks for name in rank.collective_counts}
+    return unplaced + len(functions - OP_OF_FUNCTION.keys())
+
+
+def _present(rank: _Rank) -> RasRank:
+    return RasRank(
+        comm_rank=rank.rank,
+        presence=RasPresence.ANSWERED,
+        process=RasProcess(host=_host(rank), pid=rank.pid),
+        cuda_device=rank.cuda_dev,
+        status=_status(rank.status),
+        init_error=error_name(rank.status.init_state),
+        async_error=error_name(rank.status.async_error),
+    )
+
+
+def _missing(rank: _Rank) -> RasRank:
+    presence = RasPresence.LEFT
+    if rank.status.considered_dead:
+        presence = RasPresence.DEAD
+    elif rank.status.unresponsive:
+        presence = RasPresence.SILENT
+    return RasRank(
+        comm_rank=rank.rank,
+        presence=presence,
+        process=RasProcess(host=_host(rank), pid=rank.pid),
+        cuda_device=rank.cuda_dev,
+        status="NOCOMM" if presence is RasPresence.LEFT else "",
+    )
+
+
+def _host(rank: _Rank) -> str:
+    return "" if rank.host == "unknown" else rank.host
+
+
+def _status(status: _Status) -> str:
+    if status.abort_flag:
+        return "ABORT"
+    if status.finalize_called or status.destroy_flag:
+        return "FINALIZE"
+    return "INIT" if status.init_state else "RUNNING"
+
+
+def launch_groups(ranks: Mapping[int, _Rank]) -> Iterator[RasLaunches]:
+    """Members grouped by how many ops of each function they had launched."""
+    grouped: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for number, rank in ranks.items():
+        for name, op in OP_OF_FUNCTION.items():
+            if name in rank.collective_counts:
+                grouped[op, rank.collective_counts[name]].append(number)
+    ordered = sorted(grouped.items(), key=lambda item: (item[0][0], -len(item[1]), -item[0][1]))
+    for (op, n_launched), members in ordered:
+        yield RasLaunches(
+            op=op, n_launched=n_launched, n_ranks=len(members), comm_ranks=tuple(sorted(members))
+        )
+
+
+def _gone(found: Iterable[RasCommunicator]) -> dict[RasPresence, tuple[RasProcess, ...]]:
+    """Silent and dead processes, each once."""
+    gone: dict[RasPresence, dict[RasProcess, None]] = {}
+    for rank in (rank for one in found for rank in one.ranks):
+        if rank.presence in {RasPresence.SILENT, RasPresence.DEAD} and rank.process.pid >= 0:
+            gone.setdefault(rank.presence, {})[rank.process] = None
+    return {presence: tuple(processes) for presence, processes in gone.items()}
