@@ -15,7 +15,10 @@ from tests.builders.records import (
     comm_row,
     comm_rows,
     drain,
+    fold,
     identity,
+    net_summary,
+    notice,
     open_marker,
     ops,
     overdue_marker,
@@ -23,6 +26,7 @@ from tests.builders.records import (
     recv,
     reducescatter,
     send,
+    unseen_end,
 )
 from tests.builders.segment import frame_bytes, header_json, segment_bytes, write_segment
 
@@ -38,9 +42,12 @@ __all__ = [
     "comm_row",
     "comm_rows",
     "drain",
+    "fold",
     "frame_bytes",
     "header_json",
     "identity",
+    "net_summary",
+    "notice",
     "open_marker",
     "ops",
     "overdue_marker",
@@ -49,5 +56,6 @@ __all__ = [
     "reducescatter",
     "segment_bytes",
     "send",
+    "unseen_end",
     "write_segment",
 ]

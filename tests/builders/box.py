@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -47,12 +47,14 @@ _FIXED = {
 
 @dataclass(frozen=True)
 class InFlight:
-    """An op in a slot; ``seq``, ``end_ns`` and ``state`` are set as a recorder would."""
+    """An op in a slot; ``seq``, ``end_ns`` and ``state`` are set as a recorder would;
+    ``slot`` gives other fields of ``SLOT_DTYPE``."""
 
     record: np.ndarray
     state: int = SLOT_IN_FLIGHT
     owner_tid: int = 77
     launch_ns: int = 0
+    slot: dict[str, int] = field(default_factory=dict)
 
 
 def box_bytes(
@@ -119,4 +121,6 @@ def _put_slots(data: bytearray, in_flight: tuple[InFlight, ...]) -> None:
         slot["state_word"] = 1 << 8 | op.state
         slot["owner_tid"] = op.owner_tid
         slot["launch_ns"] = op.launch_ns
+        for name, value in op.slot.items():
+            slot[name] = value
     data[BOX_SLOT_OFFSET : BOX_SLOT_OFFSET + slots.nbytes] = slots.tobytes()

@@ -17,12 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from comminsight.model.event import COMM_DTYPE, OP_DTYPE
+from comminsight.model.event import COMM_DTYPE, NET_DTYPE, NOTICE_DTYPE, OP_DTYPE
 from comminsight.model.ops import (
     P2P_OPS,
     Backend,
     DType,
+    EndReason,
+    NoticeReason,
     Op,
+    OpFlag,
     OpState,
     RecordKind,
     RedOp,
@@ -94,6 +97,48 @@ def _marker(of: np.ndarray, seq: int, state: OpState) -> np.ndarray:
     row["seq"] = row["seq_low"] = seq
     row["end_ns"] = 0
     row["state"] = state
+    row["timing_source"] = TimingSource.UNKNOWN
+    return row
+
+
+def net_summary(of: np.ndarray, seq: int, **fields: Any) -> np.ndarray:
+    """The network summary of op ``of``, written as record ``seq``; fields as in ``NET_DTYPE``."""
+    row = np.zeros(1, NET_DTYPE)
+    given = {
+        "seq": seq, "seq_low": seq, "kind": RecordKind.NET, "op": of["op"], "state": of["state"],
+        "comm_index": of["comm_index"], "op_seq": of["op_seq"], "match_seq": of["match_seq"],
+        "start_ns": of["start_ns"], "first_event_ns": of["start_ns"], "last_event_ns": of["end_ns"],
+    }  # fmt: skip
+    for name, value in (given | fields).items():
+        row[name] = value
+    return row.view(OP_DTYPE)
+
+
+def notice(
+    seq: int, at_ms: float, reason: NoticeReason = NoticeReason.CONTROL, **fields: Any
+) -> np.ndarray:
+    """A notice written as record ``seq``; fields as in ``NOTICE_DTYPE``."""
+    row, at_ns = np.zeros(1, NOTICE_DTYPE), round(at_ms * MS)
+    given = {
+        "seq": seq, "seq_low": seq, "kind": RecordKind.NOTICE, "state": OpState.DONE,
+        "reason": reason, "enqueue_ns": at_ns, "start_ns": at_ns, "end_ns": at_ns,
+    }  # fmt: skip
+    for name, value in (given | fields).items():
+        row[name] = value
+    return row.view(OP_DTYPE)
+
+
+def fold(seq: int, start_ms: float, n: int, ms: float = 1.0, **fields: Any) -> np.ndarray:
+    """One record of ``n`` P2P calls of one group call."""
+    given = {"kind": RecordKind.P2P, "flags": OpFlag.COALESCED, "n_folded": n, "red_op": 0}
+    return _ended(Op.ALL_TO_ALL, seq, start_ms, ms, **(given | fields))
+
+
+def unseen_end(of: np.ndarray, reason: EndReason) -> np.ndarray:
+    """Op ``of`` as the NCCL door ends it where it cannot see the end."""
+    row = of.copy()
+    row["end_ns"], row["state"], row["reason"] = 0, OpState.UNOBSERVABLE, reason
+    row["flags"] |= np.uint16(OpFlag.END_UNSEEN)
     row["timing_source"] = TimingSource.UNKNOWN
     return row
 

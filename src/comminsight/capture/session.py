@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from comminsight.format.layout import SLOT_DTYPE, SLOT_IN_FLIGHT, SLOT_OVERDUE
 from comminsight.format.segment import SegmentData, read_segment
 from comminsight.model.event import empty_batch
 from comminsight.model.hang import Liveness
-from comminsight.model.ops import LossReason, OpState, RecordKind
+from comminsight.model.ops import LossReason, NoticeReason, OpState
+from comminsight.model.records import is_op, notices
 from comminsight.model.tally import Tally
 from comminsight.model.topology import UNKNOWN_RANK, SessionIdentity
 
@@ -31,6 +32,10 @@ NOT_CAPTURE_LOSS = (
     LossReason.SEGMENT_CAP,
     LossReason.FIFO_FULL,
 )
+NOTICED_COUNTERS = (
+    "n_stale_events", "n_foreign_events", "n_unknown_events", "n_captured_calls",
+    "n_untracked_groups", "callback_ns", "n_sampled_ops",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,7 @@ class SessionData:
     box. ``losses[comm_index, reason]`` counts ops the recorder passed over (row 0: no communicator
     of its own). ``problems`` are files that could not be read, as messages. From arrival number
     ``complete_from_seq`` on nothing is missing (1: nothing at all; 0: ops were passed over, and
-    nobody knows when).
+    nobody knows when). ``nccl_counters`` is what the NCCL door counted, by name.
     """
 
     identity: SessionIdentity
@@ -58,6 +63,7 @@ class SessionData:
     heartbeat_mono_ns: int = 0
     problems: tuple[str, ...] = ()
     complete_from_seq: int = 1
+    nccl_counters: dict[str, int] = field(default_factory=dict)
 
 
 def read_session(paths: SessionPaths) -> SessionData:
@@ -123,7 +129,18 @@ def join_session(
         clock_pairs=_clock_pairs(segments, box),
         heartbeat_mono_ns=0 if box is None else box.heartbeat_mono_ns,
         complete_from_seq=0 if tally["capture_lost"] else complete_from(records, merger),
+        nccl_counters=stated_counters(records) if box is None else box.nccl_counters,
     )
+
+
+def stated_counters(records: np.ndarray) -> dict[str, int]:
+    """What the newest COUNTERS notice says, for a session without a box."""
+    found = notices(records)
+    found = found[found["reason"] == NoticeReason.COUNTERS][-1:]
+    if not len(found):
+        return {}
+    counts = {name.removeprefix("n_"): int(found[name][0]) for name in NOTICED_COUNTERS}
+    return {name: n for name, n in counts.items() if n > 0}
 
 
 def complete_from(records: np.ndarray, merger: SeqMerger) -> int:
@@ -174,8 +191,7 @@ def segment_liveness(identity: SessionIdentity, *, is_sealed: bool) -> tuple[Liv
 
 def unfinished_markers(records: np.ndarray) -> np.ndarray:
     """SLOT_DTYPE rows of the ops whose last record is an OPEN or OVERDUE marker, by start."""
-    is_op = (records["kind"] == RecordKind.COLLECTIVE) | (records["kind"] == RecordKind.P2P)
-    at = np.flatnonzero(is_op)[::-1]
+    at = np.flatnonzero(is_op(records))[::-1]
     key = records["comm_index"][at].astype(np.int64) << 32 | records["op_seq"][at]
     _, last_at = np.unique(key, return_index=True)
     last = records[at[last_at]]

@@ -33,6 +33,8 @@ from comminsight.model.ops import OpState
 from comminsight.model.tally import Tally
 from comminsight.model.topology import SessionIdentity
 
+NCCL_PREFIX = "nccl_"
+
 _STATE_BITS = 0xFF
 _LOW_BITS = 0xFFFFFFFF
 _INT64_BYTES = 8
@@ -46,7 +48,8 @@ class BoxData:
     should stand in the ring and do not read; records up to ``overwritten_seq`` have left it.
     ``in_flight`` are slots (SLOT_DTYPE) whose op has no end, oldest start first; their records
     have ``seq`` 0 and the state OPEN or OVERDUE. ``losses`` is ``(n_rows, LOSS_REASONS)``,
-    row = comm_index. ``environment`` are the process's variables of the recorder's allowlist.
+    row = comm_index. ``environment`` are the process's variables of the recorder's allowlist,
+    ``nccl_counters`` what the NCCL door has counted, by name; empty where nothing was.
     """
 
     identity: SessionIdentity
@@ -63,6 +66,7 @@ class BoxData:
     clock_pair: tuple[int, int]
     tally: Tally
     environment: dict[str, str] = field(default_factory=dict)
+    nccl_counters: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +130,7 @@ def parse_box(first: bytes, second: bytes | None = None, *, path: str = "") -> B
         clock_pair=(int(head["pair_mono_ns"]), int(head["pair_real_ns"])),
         tally=tally,
         environment=stated.environment,
+        nccl_counters=_nccl_counters(second),
     )
 
 
@@ -226,6 +231,14 @@ def _comms(head: Any, data: bytes, comm_dtype: np.dtype[Any], tally: Tally) -> n
     )
     tally.add("segment_rows_bad", n_bad)
     return rows
+
+
+def _nccl_counters(data: bytes) -> dict[str, int]:
+    """Counters of the header page above zero, without their prefix."""
+    head = np.frombuffer(data[:BOX_HEADER_BYTES], BOX_HEADER_DTYPE)[0]
+    names = [name for name in BOX_HEADER_DTYPE.names or () if name.startswith(NCCL_PREFIX)]
+    counts = {name.removeprefix(NCCL_PREFIX): int(head[name]) for name in names}
+    return {name: n for name, n in counts.items() if n > 0}
 
 
 def _losses(head: Any, data: bytes) -> np.ndarray:

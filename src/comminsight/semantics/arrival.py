@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 
 from comminsight.model.ops import OpFlag, OpState, RecordKind
+from comminsight.model.records import is_change
 
 NEVER_NS = -(1 << 62)
 
@@ -31,7 +32,17 @@ class OrderSettings(msgspec.Struct, frozen=True, kw_only=True):
 class ArrivalSlice:
     """Hot columns of one slice, contiguous, and what each record is."""
 
-    __slots__ = ("before", "is_op", "is_valid", "kind", "rows", "seq", "start", "state")
+    __slots__ = (
+        "before",
+        "is_any_op",
+        "is_op",
+        "is_valid",
+        "kind",
+        "rows",
+        "seq",
+        "start",
+        "state",
+    )
 
     def __init__(self, rows: np.ndarray, settings: OrderSettings, watermark_ns: int) -> None:
         self.rows = rows
@@ -39,8 +50,9 @@ class ArrivalSlice:
         self.seq = np.ascontiguousarray(rows["seq"])
         self.kind = np.ascontiguousarray(rows["kind"])
         self.state = np.ascontiguousarray(rows["state"])
-        self.is_op = (self.kind == RecordKind.COLLECTIVE) | (self.kind == RecordKind.P2P)
-        self.is_op &= (self.state != OpState.OPEN) & (self.state != OpState.OVERDUE)
+        self.is_any_op = (self.kind == RecordKind.COLLECTIVE) | (self.kind == RecordKind.P2P)
+        is_marker = (self.state == OpState.OPEN) | (self.state == OpState.OVERDUE)
+        self.is_op = self.is_any_op & ~is_marker
         self.is_valid = self.is_op & ~self._is_bad(settings)
         self.before = np.empty(len(rows) + 1, np.int64)  # watermark before each record, and after
         self.before[0] = watermark_ns
@@ -54,6 +66,18 @@ class ArrivalSlice:
         is_bad |= (end > 0) & (self.start - end > settings.start_tolerance_ns)
         is_bad |= (enqueue > 0) & (self.start - enqueue > settings.max_start_lag_ns)
         return is_bad
+
+    @property
+    def is_change(self) -> np.ndarray:
+        """Records that tell of a change of what is recorded."""
+        return is_change(self.rows)
+
+    def hold_ns(self, index: int) -> int:
+        """The earliest instant at which the op of an OPEN marker may turn out to have started: its
+        start may be seen later, and then lies before the marker's (a kernel's own stamp)."""
+        enqueue_ns = int(self.rows["enqueue_ns"][index])
+        start_ns = int(self.start[index])
+        return min(enqueue_ns, start_ns) if enqueue_ns > 0 else start_ns
 
     def keys(self) -> np.ndarray:
         """What identifies each record's op: communicator and program order."""

@@ -128,13 +128,13 @@ class Reorder:
         self._raise_cut(self._watermark_ns)
         is_late = part.is_valid & (part.start < self._cut_ns)
         gaps = self._gaps(part)
-        is_notice = part.kind == RecordKind.NOTICE
-        if gaps or is_late.any() or is_notice.any():
+        is_change = part.is_change
+        if gaps or is_late.any() or is_change.any():
             cuts = self._cuts(part, spans)
             is_late &= part.start < cuts
             self.tally.add("order_late", int(np.count_nonzero(is_late)))
             self.tally.add("seq_gaps", sum(gaps.values()))
-            self._note_losses(part, cuts, np.flatnonzero(is_late | is_notice).tolist(), gaps)
+            self._note_losses(part, cuts, np.flatnonzero(is_late | is_change).tolist(), gaps)
         self._pending.append(rows, part.is_valid & ~is_late)
         self._arrival += len(rows)
         self._last_start_ns = part.previous_start(len(rows), self._last_start_ns)
@@ -156,14 +156,17 @@ class Reorder:
                 self._apply(part, event)
 
     def _events(self, part: ArrivalSlice) -> list[int]:
-        """Records that open or release a hold."""
-        is_open = part.state == OpState.OPEN
-        is_event = is_open | (part.state == OpState.OVERDUE) | (part.kind == RecordKind.DRAIN)
+        """Records that open or release a hold: of ops, and drains."""
+        is_open = part.is_any_op & (part.state == OpState.OPEN)
+        is_event = is_open | (part.is_any_op & (part.state == OpState.OVERDUE))
+        is_event |= part.kind == RecordKind.DRAIN
         if not self._holds and not is_event.any():
             return []
         keys = part.keys()
         held = np.concatenate([np.fromiter(self._holds, np.int64), keys[is_open]])
-        where: list[int] = np.flatnonzero(is_event | np.isin(keys, held)).tolist()
+        where: list[int] = np.flatnonzero(
+            is_event | (part.is_any_op & np.isin(keys, held))
+        ).tolist()
         return where
 
     def _apply(self, part: ArrivalSlice, event: int) -> None:
@@ -172,8 +175,8 @@ class Reorder:
             self._holds.clear()
             self._cut_ns = max(self._cut_ns, int(part.before[event]) + 1)
         elif state == OpState.OPEN:
-            start_ns = int(part.start[event])
-            if start_ns >= max(self._cut_ns, 1):
+            if int(part.start[event]) >= max(self._cut_ns, 1):
+                start_ns = max(part.hold_ns(event), self._cut_ns)
                 self._holds[key] = Hold(start_ns, self._arrival + event)
             if len(self._holds) > self.settings.max_holds:
                 self._end_hold(min(self._holds, key=lambda k: self._holds[k].start_ns))

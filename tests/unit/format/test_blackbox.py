@@ -17,7 +17,7 @@ from comminsight.format.layout import (
     SLOT_ENDING,
     SLOT_OVERDUE,
 )
-from comminsight.model.ops import LossReason, OpState
+from comminsight.model.ops import LossReason, NoticeReason, OpState
 from tests.builders import (
     InFlight,
     allreduce,
@@ -25,6 +25,8 @@ from tests.builders import (
     comm_row,
     comm_rows,
     identity,
+    net_summary,
+    notice,
     ops,
     send,
 )
@@ -61,6 +63,20 @@ def test_all_parts_come_back() -> None:
     assert (box.losses[0, LossReason.FORKED], box.losses[2, LossReason.SLOTS_FULL]) == (2, 3)
     assert (box.drained_seq, box.heartbeat_mono_ns, box.is_closed) == (4, 123, False)
     assert (len(box.torn_seqs), box.overwritten_seq) == (0, 0)
+
+
+def test_network_summaries_and_notices_are_read_as_they_are() -> None:
+    """Their fields stand where an op's do, and are not taken for impossible ones."""
+    rows = ops(
+        allreduce(1, 1.0),
+        net_summary(allreduce(1, 1.0), 2, wait_side=0xFFFFFFFF, arrival_wait_us=0xFFFFFFFF,
+                    network_wait_us=0xFFFFFFFF, n_recv_steps=1 << 30),
+        notice(3, 2.0, NoticeReason.COUNTERS, n_captured_calls=0xFFFFFFFF),
+    )  # fmt: skip
+    box = parse_box(box_bytes(rows, nccl_captured_calls=4, nccl_callback_ns=9))
+    assert np.array_equal(box.ring, rows)
+    assert box.tally["segment_records_bad"] == 0
+    assert box.nccl_counters == {"captured_calls": 4, "callback_ns": 9}
 
 
 def test_a_ring_that_went_round_holds_the_newest_records() -> None:
@@ -128,7 +144,7 @@ def test_impossible_records_are_dropped_and_counted() -> None:
     ("header", "reason"),
     [
         ({"magic": b"NOTABOX"}, "no black box"),
-        ({"major": 9}, "format 9.0 is unknown"),
+        ({"major": 9}, "format 9.1 is unknown"),
         ({"state": BOX_CREATING}, "still being created"),
         ({"ring_capacity": 2**31}, "ring table ends"),
         ({"ring_capacity": 0}, "ring table ends"),

@@ -319,7 +319,7 @@ def test_a_file_full_of_false_frames_ends_in_time(tmp_path: Path) -> None:
 
 
 def test_an_unknown_major_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match=r"format 2\.0 is unknown") as caught:
+    with pytest.raises(FormatError, match=r"format 2\.1 is unknown") as caught:
         read_bytes(tmp_path, segment_bytes(small_stream(1), major=2))
     assert "format 2" in caught.value.next_step
 

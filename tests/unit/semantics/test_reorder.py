@@ -5,10 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from comminsight.model.ops import OpFlag, OpState, RecordKind
+from comminsight.model.ops import NoticeReason, OpFlag, OpState, RecordKind
 from comminsight.semantics.arrival import NEVER_NS, OrderSettings
 from comminsight.semantics.reorder import Reorder
-from tests.builders import MS, allreduce, drain, open_marker, ops, overdue_marker, record
+from tests.builders import (
+    MS,
+    allreduce,
+    drain,
+    net_summary,
+    notice,
+    open_marker,
+    ops,
+    overdue_marker,
+    record,
+)
 
 SETTINGS = OrderSettings(safe_window_ns=100 * MS, push_window_ns=10 * MS)
 
@@ -146,6 +156,41 @@ def test_markers_of_all_kinds_are_consumed_and_counted() -> None:
     order.push(ops(allreduce(1, 10), *notes, record(seq=4)))
     assert order.tally["order_markers"] == 3
     assert flow(order) == (4, 4)
+
+
+def test_a_network_summary_neither_holds_nor_releases_nor_counts_as_late() -> None:
+    """Its fields stand where an op's do: ``state`` of the op, and a start long past."""
+    waiting = allreduce(0, 10, op_seq=7)
+    order = Reorder(SETTINGS)
+    order.push(ops(open_marker(waiting, 1), net_summary(open_marker(waiting, 2), 2)))
+    assert order.n_holds == 1
+    order.push(ops(allreduce(3, 5000), net_summary(waiting, 4), notice(5, 10, n_stale_events=7)))
+    assert order.n_holds == 1
+    held_by_nobody = open_marker(allreduce(0, 5000, op_seq=9), 6)
+    order.push(net_summary(held_by_nobody, 6))
+    assert order.n_holds == 1
+    assert (order.tally["order_late"], order.tally["order_bad"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("reason", "n_changes"),
+    [(NoticeReason.CONTROL, 1), (NoticeReason.OVERHEAD_GUARD, 1), (NoticeReason.COUNTERS, 0)],
+)
+def test_counters_change_nothing(reason: NoticeReason, n_changes: int) -> None:
+    order = Reorder(SETTINGS)
+    order.push(ops(allreduce(1, 10), notice(2, 15, reason), allreduce(3, 20)))
+    assert order.losses.take(0, 1 << 62, 1 << 62) == (0, 0, n_changes)
+
+
+def test_a_start_that_is_learnt_late_lies_before_the_one_of_the_marker() -> None:
+    """The marker has the callback that told of the kernel, the end its own earlier stamp."""
+    marked = allreduce(0, 52, op_seq=9, enqueue_ns=31 * MS)
+    ended = allreduce(4, 38, ms=900, op_seq=9, enqueue_ns=31 * MS)
+    order = Reorder(SETTINGS)
+    rows = (allreduce(2, 500, op_seq=1), allreduce(3, 900, op_seq=2))
+    emitted = order.push(ops(open_marker(marked, 1), *rows, ended))
+    assert order.tally["order_late"] == 0
+    assert starts_ms(ops(emitted, order.drain())) == [38, 500, 900]
 
 
 def test_gaps_of_the_arrival_numbers_are_counted_and_placed() -> None:
