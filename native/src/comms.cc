@@ -44,6 +44,8 @@ uint32_t CommTable::add_row(const CommSpec& spec) {
   row.lib_version = spec.lib_version;
   row.backend = spec.backend;
   row.abi_version = spec.abi_version;
+  row.device_number = spec.device_number;
+  copy_field(row.pci_bus_id, spec.pci_bus_id);
   copy_field(row.name, spec.name);
   copy_field(row.desc, spec.desc);
   // Half a member list would read as a smaller communicator: none is better.

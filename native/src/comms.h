@@ -18,6 +18,8 @@ struct CommSpec {
   uint32_t lib_version;
   uint8_t backend;
   uint8_t abi_version;
+  uint32_t device_number = 0;  // CUDA ordinal + 1; 0: unknown
+  const char* pci_bus_id = nullptr;
 };
 
 // Sequence numbers and shares of one communicator.

@@ -6,6 +6,7 @@
 namespace ci {
 namespace {
 constexpr int64_t kHurryNs = 2 * kNsPerMs;  // while records arrive fast
+constexpr int64_t kCountersNs = 10 * kNsPerS;
 }
 
 void Drain::prepare(Recorder* recorder) {
@@ -14,6 +15,7 @@ void Drain::prepare(Recorder* recorder) {
   const Settings& s = recorder->settings;
   h.control_enabled = h.active_enabled = s.enabled;
   h.control_event_mask = h.active_event_mask = s.event_mask;
+  h.control_profiler_mask = h.active_profiler_mask = s.profiler_mask;
   h.control_min_size_bytes = h.active_min_size_bytes = s.min_size_bytes;
   h.control_overdue_limit_ns = h.active_overdue_limit_ns = s.overdue_limit_ns;
   h.control_safe_window_ns = h.active_safe_window_ns = s.safe_window_ns;
@@ -43,6 +45,8 @@ void Drain::round(bool is_last) {
   is_holding_ = false;
   beat(now);
   apply_control(now);
+  if (const auto hook = load_acquire(r.round_hook)) hook(r, now);
+  tell_counters(now, is_last);
   refresh_identity();
   writer_.open(r);
   drain_ring(now);
@@ -92,6 +96,7 @@ void Drain::apply_control(int64_t now) {
   is_disabled_by_file_ = is_off;
   store_relaxed(h.active_enabled, load_relaxed(h.control_enabled) != 0 && !is_off);
   store_relaxed(h.active_event_mask, load_relaxed(h.control_event_mask));
+  store_relaxed(h.active_profiler_mask, load_relaxed(h.control_profiler_mask));
   store_relaxed(h.active_min_size_bytes, clamp_min_size_bytes(load_relaxed(h.control_min_size_bytes)));
   store_relaxed(h.active_overdue_limit_ns, clamp_overdue_limit_ns(load_relaxed(h.control_overdue_limit_ns)));
   store_relaxed(h.active_safe_window_ns, clamp_safe_window_ns(load_relaxed(h.control_safe_window_ns)));
@@ -101,21 +106,19 @@ void Drain::apply_control(int64_t now) {
   store_relaxed(recorder_->min_size_bytes, h.active_min_size_bytes);
   next_scan_ns_ = 0;
   identity_seen_ = identity_version() - 1;  // the settings are part of it
-  notice(now);
+  recorder_->publish_notice(now, CI_NOTICEREASON_CONTROL);
 }
 
-// What is recorded has changed: count = event mask, size_bytes = minimum size, user_tag = recording on.
-void Drain::notice(int64_t now) {
+// What the NCCL door could not follow belongs into the stream, but not in every round.
+void Drain::tell_counters(int64_t now, bool is_last) {
   const ci_box_header& h = *recorder_->box.header();
-  ci_record record = {};
-  record.kind = CI_RECORDKIND_NOTICE;
-  record.state = CI_OPSTATE_DONE;
-  record.enqueue_ns = record.start_ns = record.end_ns = now;
-  record.peer_or_root = -1;
-  record.count = h.active_event_mask;
-  record.size_bytes = h.active_min_size_bytes;
-  record.user_tag = h.active_enabled;
-  recorder_->publish_marker(&record);
+  const int64_t sum = load_relaxed(h.nccl_stale_events) + load_relaxed(h.nccl_foreign_events) +
+                      load_relaxed(h.nccl_unknown_events) + load_relaxed(h.nccl_captured_calls) +
+                      load_relaxed(h.nccl_untracked_groups) + load_relaxed(h.nccl_sampled_ops);
+  if (sum == counters_told_ || (now - counters_told_ns_ < kCountersNs && !is_last)) return;
+  counters_told_ = sum;
+  counters_told_ns_ = now;
+  recorder_->publish_notice(now, CI_NOTICEREASON_COUNTERS);
 }
 
 void Drain::refresh_identity() {

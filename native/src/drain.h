@@ -32,6 +32,7 @@ class Drain {
     uint32_t n_numbers;
     struct {
       uint16_t writer;  // as Recorder::writer_of
+      uint16_t n_ops;   // of its record
       bool is_lost;
     } numbers[kFrameRecords];
   };
@@ -43,7 +44,7 @@ class Drain {
   void refresh_identity();
   void write_losses();
   void write_changed_rows();
-  void notice(int64_t now);
+  void tell_counters(int64_t now, bool is_last);
   // drain_ring.cc
   void drain_ring(int64_t now);
   void skip_far_behind(int64_t head);
@@ -65,6 +66,8 @@ class Drain {
   int64_t next_scan_ns_;
   int64_t stuck_seq_, stuck_since_ns_;
   int64_t consumed_in_round_;
+  int64_t counters_told_;     // sum of the NCCL door's counters in the latest NOTICE
+  int64_t counters_told_ns_;
   int64_t losses_written_;  // sum of the loss rows when they were last written
   int64_t disable_check_ns_;
   int64_t losses_segment_;  // segments opened when the loss rows were last written

@@ -45,7 +45,9 @@ void Drain::collect(int64_t head, int64_t now) {
     if (read == Ring::kGot) writer = is_marker(record) ? Recorder::kMarker : record.comm_index;
     if (read == Ring::kPending && writer != Recorder::kNobody && wait_for(seq, now)) break;
     if (read == Ring::kGot) batch_.n_records++;
-    batch_.numbers[batch_.n_numbers++] = {static_cast<uint16_t>(writer), read != Ring::kGot};
+    const uint32_t n_ops = read == Ring::kGot ? ops_of(record) : r.ops_of_number(seq);
+    batch_.numbers[batch_.n_numbers++] = {static_cast<uint16_t>(writer), static_cast<uint16_t>(n_ops),
+                                          read != Ring::kGot};
   }
   batch_.next_seq = seq;
 }
@@ -86,10 +88,11 @@ void Drain::settle(bool in_segment) {
   const bool counts_failure = !in_segment && !writer_.is_refused();
   for (uint32_t i = 0; i < batch_.n_numbers; i++) {
     const uint32_t writer = batch_.numbers[i].writer;
+    const uint32_t n_ops = batch_.numbers[i].n_ops;
     if (writer > CI_COMM_CAPACITY && writer != Recorder::kMarker) continue;  // kNobody: counted by its producer
     r.consumed(writer);
-    if (batch_.numbers[i].is_lost) r.lose_number(writer, CI_LOSSREASON_RING_OVERWRITTEN);
-    else if (counts_failure) r.lose_number(writer, CI_LOSSREASON_SEGMENT_WRITE);
+    if (batch_.numbers[i].is_lost) r.lose_number(writer, CI_LOSSREASON_RING_OVERWRITTEN, n_ops);
+    else if (counts_failure) r.lose_number(writer, CI_LOSSREASON_SEGMENT_WRITE, n_ops);
   }
   for (uint32_t i = 0; i < batch_.n_records; i++) fifo_.write_record(r, records[i]);
   stuck_seq_ = 0;

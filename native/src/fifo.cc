@@ -30,7 +30,8 @@ void Fifo::write_record(Recorder& recorder, const ci_record& record) {
   const size_t n = render(record, line, sizeof line);
   if (write(file_.number(), line, n) == static_cast<ssize_t>(n)) return;
   const bool is_full = errno == EAGAIN;
-  recorder.lose_number(is_marker(record) ? Recorder::kMarker : record.comm_index, CI_LOSSREASON_FIFO_FULL);
+  recorder.lose_number(is_marker(record) ? Recorder::kMarker : record.comm_index, CI_LOSSREASON_FIFO_FULL,
+                       ops_of(record));
   if (!is_full) file_.close();  // EPIPE: the reader left; SIGPIPE is blocked in this thread
 }
 

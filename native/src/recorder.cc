@@ -64,13 +64,13 @@ void Recorder::retire_comm(uint32_t comm) {
 }
 
 uint64_t Recorder::begin(uint32_t comm, ci_record* partial) {
-  partial->op_seq = next_op_seq(comm);
+  partial->op_seq = next_op_seq(comm, ops_of(*partial));
   partial->match_seq = comms.next_match(comm, partial->kind, partial->op, partial->peer_or_root);
   partial->enqueue_ns = mono_ns();
   return begin_as(comm, partial);
 }
 
-uint64_t Recorder::begin_as(uint32_t comm, ci_record* partial) {
+uint64_t Recorder::begin_as(uint32_t comm, ci_record* partial, uint32_t slot_flags) {
   partial->comm_index = comm;
   partial->start_ns = partial->enqueue_ns;
   partial->state = CI_OPSTATE_OPEN;
@@ -78,10 +78,10 @@ uint64_t Recorder::begin_as(uint32_t comm, ci_record* partial) {
   uint32_t reason = refusal(*partial);
   const int slot = reason == 0 ? take_slot(comm, &reason) : -1;
   if (slot < 0) {
-    lose(comm, reason);
+    lose(comm, reason, ops_of(*partial));
     return 0;
   }
-  fill_slot(slot, *partial);
+  fill_slot(slot, *partial, slot_flags);
   const uint32_t generation = slot_generation(load_relaxed(slots[slot].state_word));
   store_release(slots[slot].state_word, generation << 8 | CI_SLOT_IN_FLIGHT);
   return Handle{kHandleOp, comm, static_cast<uint32_t>(slot), generation, salt_}.encode();
@@ -112,12 +112,13 @@ int Recorder::take_slot(uint32_t comm, uint32_t* reason) {
   return slot;
 }
 
-void Recorder::fill_slot(int slot, const ci_record& record) {
+void Recorder::fill_slot(int slot, const ci_record& record, uint32_t slot_flags) {
   ci_slot& s = slots[slot];
   store_words(&s.record, &record, sizeof record);
   store_relaxed(s.owner_tid, thread_id());
   const word_t zeros[(sizeof(ci_slot) - offsetof(ci_slot, launch_ns)) / 8] = {};
   store_words(&s.launch_ns, zeros, sizeof zeros);
+  if (slot_flags != 0) store_relaxed(s.slot_flags, slot_flags);
 }
 
 void Recorder::launched(uint64_t handle) {
@@ -128,24 +129,32 @@ void Recorder::launched(uint64_t handle) {
 }
 
 bool Recorder::end(uint64_t handle, uint8_t state, uint8_t timing_source) {
+  return end_at(handle, {mono_ns(), state, timing_source});
+}
+
+bool Recorder::end_at(uint64_t handle, const Outcome& end, bool is_quiet) {
   const Handle h = Handle::decode(handle);
   const auto slot = static_cast<int>(h.slot);
   const bool is_ours = h.type == kHandleOp && h.salt == salt_ && h.comm <= CI_COMM_CAPACITY;
   if (!is_ours || !slots.take(slot, h.generation)) {
-    lose(is_ours ? h.comm : 0, CI_LOSSREASON_STALE_HANDLE);
+    if (!is_quiet) lose(is_ours ? h.comm : 0, CI_LOSSREASON_STALE_HANDLE);
     return false;
   }
-  const Outcome end = {mono_ns(), state, timing_source};
   return slots.hand_over(slot, end) || complete(slot, end);
 }
 
 bool Recorder::complete(int slot, const Outcome& end) {
-  ci_slot& s = slots[slot];
+  const ci_slot& s = slots[slot];
   ci_record record;
-  load_words(&record, &s.record, sizeof record);
+  read_slot(slot, &record);
   record.end_ns = end.end_ns;
   record.state = end.state;
   record.timing_source = end.timing_source;
+  record.reason = end.reason;
+  if (end.start_ns != 0) record.start_ns = end.start_ns;
+  record.gpu_start_ns = end.gpu_start_ns;
+  record.gpu_end_ns = end.gpu_end_ns;
+  record.clock_error_ns = end.clock_error_ns;
   if (load_relaxed(s.marker_ns) != 0) record.flags |= CI_OPFLAG_WAS_OPEN;
   if (load_relaxed(s.overdue_ns) != 0) record.flags |= CI_OPFLAG_WAS_OVERDUE;
   if (record.start_ns > end.end_ns) record.flags |= CI_OPFLAG_FUTURE_START;
@@ -153,10 +162,27 @@ bool Recorder::complete(int slot, const Outcome& end) {
     record.flags |= CI_OPFLAG_END_UNSEEN;
     record.end_ns = 0;
   }
+  ci_net_record net;
+  const bool has_net = make_net(slot, record, &net);
   free_slot(slot, record.comm_index);
   const bool written = publish(record.comm_index, &record);
-  if (written) add(ops_recorded_, 1);
+  if (written) add(ops_recorded_, ops_of(record));
+  if (has_net) publish_net(&net);
   return written;
+}
+
+void Recorder::read_slot(int slot, ci_record* record) {
+  const ci_slot& s = slots[slot];
+  load_words(record, &s.record, sizeof *record);
+  if ((load_relaxed(s.slot_flags) & CI_SLOTFLAG_NCCL) == 0) return;
+  record->channels_started = static_cast<uint8_t>(__builtin_popcountll(load_relaxed(s.started_mask)));
+  record->channels_stopped = static_cast<uint8_t>(__builtin_popcountll(load_relaxed(s.stopped_mask)));
+}
+
+bool Recorder::make_net(int slot, const ci_record& record, ci_net_record* net) {
+  if ((load_relaxed(slots[slot].slot_flags) & CI_SLOTFLAG_NETWORK_SEEN) == 0) return false;
+  const auto hook = load_acquire(net_hook);
+  return hook != nullptr && hook(*this, slot, record, net);
 }
 
 void Recorder::free_slot(int slot, uint32_t comm) {
@@ -165,7 +191,11 @@ void Recorder::free_slot(int slot, uint32_t comm) {
 }
 
 void Recorder::recycle(int slot) {
-  free_slot(slot, load_relaxed(slots[slot].record.comm_index));
+  ci_record record;
+  read_slot(slot, &record);
+  free_slot(slot, record.comm_index);
+  // Its end will find a stale handle and count one.
+  if (ops_of(record) > 1) lose(record.comm_index, CI_LOSSREASON_STALE_HANDLE, ops_of(record) - 1);
   add(slots_recycled, 1);
 }
 
@@ -175,16 +205,16 @@ bool Recorder::publish(uint32_t writer, ci_record* record) {
   const int64_t backlog = ring.head() - load_relaxed(consumed_seq);
   if (writer != kMarker && is_over_ring_share(state, backlog)) {
     sub(state.ring_backlog, 1);
-    lose(writer, CI_LOSSREASON_RING_QUOTA);
+    lose(writer, CI_LOSSREASON_RING_QUOTA, ops_of(*record));
     return false;
   }
   const int64_t seq = ring.take();
-  note_writer(seq, writer);
+  note_writer(seq, writer, ops_of(*record));
   const bool written = ring.put(seq, record);
   if (!written) {
-    note_writer(seq, kNobody);
+    note_writer(seq, kNobody, 0);
     sub(state.ring_backlog, 1);
-    lose_number(writer, CI_LOSSREASON_RING_OVERWRITTEN);
+    lose_number(writer, CI_LOSSREASON_RING_OVERWRITTEN, ops_of(*record));
   }
   if (backlog >= kWakeBacklog && load_relaxed(wake_pending) == 0 && exchange(wake_pending, 1) == 0) {
     add(producer_wakes, 1);
@@ -213,6 +243,14 @@ bool Recorder::is_drain_stuck() {
 
 bool Recorder::publish_marker(ci_record* record) { return publish(kMarker, record); }
 
+bool Recorder::publish_net(ci_net_record* record) {
+  if (ring.head() - load_relaxed(consumed_seq) > CI_RING_CAPACITY / 2) {
+    lose_marker();
+    return false;
+  }
+  return publish(kMarker, reinterpret_cast<ci_record*>(record));
+}
+
 void Recorder::drain_marker() {
   ci_record record = {};
   record.kind = CI_RECORDKIND_DRAIN;
@@ -227,12 +265,13 @@ void Recorder::lose(uint32_t comm, uint32_t reason, int64_t count) {
   add(losses_[loss_row(comm) * CI_LOSS_REASONS + reason], count);
 }
 
-void Recorder::lose_number(uint32_t writer, uint32_t reason) {
+void Recorder::lose_number(uint32_t writer, uint32_t reason, uint32_t n_ops) {
   if (writer == kMarker) lose_marker();
-  else lose(writer, reason);
+  else lose(writer, reason, n_ops);
 }
 
-void Recorder::note_writer(int64_t seq, uint32_t writer) {
+void Recorder::note_writer(int64_t seq, uint32_t writer, uint32_t n_ops) {
+  store_relaxed(folded_[seq % kWriters], n_ops);
   store_relaxed(writers_[seq % kWriters], (seq / kWriters & 63) << 10 | writer);
 }
 
@@ -258,6 +297,16 @@ uint32_t Recorder::thread_id() {
   return tid;
 }
 
+int64_t Recorder::ops_in_flight() {
+  int64_t n = slots.in_use();
+  slots.each_in_flight([&](int slot, uint32_t) {
+    ci_record record;
+    read_slot(slot, &record);
+    n += ops_of(record) - 1;
+  });
+  return n;
+}
+
 int64_t Recorder::stat(int32_t which) const {
   auto& self = const_cast<Recorder&>(*this);
   int64_t sum = 0;
@@ -267,7 +316,7 @@ int64_t Recorder::stat(int32_t which) const {
       return sum;
     case CI_STAT_RECORDS_PUSHED: return ring.head();
     case CI_STAT_OPS_RECORDED: return load_relaxed(ops_recorded_);
-    case CI_STAT_OPS_IN_FLIGHT: return slots.in_use();
+    case CI_STAT_OPS_IN_FLIGHT: return self.ops_in_flight();
     case CI_STAT_LOST:
       for (int64_t i = 0; i < CI_COMM_CAPACITY * CI_LOSS_REASONS; i++) sum += load_relaxed(losses_[i]);
       return sum;

@@ -38,7 +38,13 @@ namespace ci {
 // A hint about an op that is still in flight, or a record of no communicator: no op is lost with it, since
 // the op's end follows and is recorded or counted by itself.
 inline bool is_marker(const ci_record& record) {
-  return record.state == CI_OPSTATE_OPEN || record.state == CI_OPSTATE_OVERDUE || record.comm_index == 0;
+  const bool is_of_kind = record.kind == CI_RECORDKIND_NET || record.kind == CI_RECORDKIND_NOTICE;
+  return record.state == CI_OPSTATE_OPEN || record.state == CI_OPSTATE_OVERDUE || record.comm_index == 0 || is_of_kind;
+}
+// A fold of P2P stands for all of its calls, which took as many numbers; any other record for one op.
+inline uint32_t ops_of(const ci_record& record) {
+  const bool is_fold = record.kind == CI_RECORDKIND_P2P && (record.flags & CI_OPFLAG_COALESCED) != 0;
+  return is_fold && record.n_folded > 1 ? record.n_folded : 1;
 }
 
 class Recorder {
@@ -53,16 +59,28 @@ class Recorder {
   // `partial` holds what the caller knows of the op; sequence numbers and times are filled in. Returns the
   // handle, 0 when the op is not tracked (and counted).
   uint64_t begin(uint32_t comm, ci_record* partial);
-  // The same for an op whose op_seq, match_seq and enqueue_ns the caller has filled in.
-  uint64_t begin_as(uint32_t comm, ci_record* partial);
-  uint32_t next_op_seq(uint32_t comm) { return add(comms.state(comm).op_seq, 1) + 1; }
+  // The same for an op whose op_seq, match_seq and enqueue_ns the caller has filled in. `slot_flags` are set before
+  // anybody can see the slot.
+  uint64_t begin_as(uint32_t comm, ci_record* partial, uint32_t slot_flags = 0);
+  // The first of `n` numbers.
+  uint32_t next_op_seq(uint32_t comm, uint32_t n = 1) { return add(comms.state(comm).op_seq, n) + 1; }
   uint32_t salt() const { return salt_; }
   void launched(uint64_t handle);
   bool end(uint64_t handle, uint8_t state, uint8_t timing_source);
+  // The same with all that the caller knows of the times. A stale handle counts as a lost op unless `is_quiet`.
+  bool end_at(uint64_t handle, const Outcome& end, bool is_quiet = false);
   void lose(uint32_t comm, uint32_t reason, int64_t count = 1);
   void lose_marker() { add(markers_lost_, 1); }
   // A record that is not an op's end: OPEN, OVERDUE, DRAIN, NOTICE. No quota.
   bool publish_marker(ci_record* record);
+  // Gives way (counted as a lost marker) while the ring is half full: it must not push out ops.
+  bool publish_net(ci_net_record* record);
+  // What is recorded, and the counters of the NCCL door, as of now.
+  void publish_notice(int64_t now, uint8_t reason);
+  // Drain thread: fewer events from here on, until somebody writes the control word; told in a NOTICE.
+  void lower_profiler_mask(uint32_t mask, int64_t now);
+  // The op of a slot as its record would be now, channels counted.
+  void read_slot(int slot, ci_record* record);
   // Everything before it may be committed.
   void drain_marker();
 
@@ -78,13 +96,19 @@ class Recorder {
   // Who took number `seq`: the row of a communicator, kMarker for what is no op's end, 0 when that is not
   // known (any more), kNobody when its record was given up and counted by the producer itself.
   uint32_t writer_of(int64_t seq) const;
+  uint32_t ops_of_number(int64_t seq) const { return load_relaxed(folded_[seq % kWriters]); }
   // Counts the record of a number as lost.
-  void lose_number(uint32_t writer, uint32_t reason);
+  void lose_number(uint32_t writer, uint32_t reason, uint32_t n_ops);
   void wake_drain();
 
   static constexpr uint32_t kNobody = 1023;
   static constexpr uint32_t kMarker = 1022;
   static constexpr int64_t kWriters = 8 * CI_RING_CAPACITY;  // numbers that writer_of remembers
+
+  // Set by the NCCL door before its first op, nullptr: none. Called in each round of the drain thread; and for an op
+  // that ends with CI_SLOTFLAG_NETWORK_SEEN, while its slot is still its own: true when `net` is to be published.
+  void (*round_hook)(Recorder& recorder, int64_t now_ns);
+  bool (*net_hook)(Recorder& recorder, int slot, const ci_record& record, ci_net_record* net);
 
   Box box;
   Ring ring;
@@ -121,14 +145,16 @@ class Recorder {
  private:
   uint32_t refusal(const ci_record& record) const;
   int take_slot(uint32_t comm, uint32_t* reason);
-  void fill_slot(int slot, const ci_record& record);
+  void fill_slot(int slot, const ci_record& record, uint32_t slot_flags);
   void free_slot(int slot, uint32_t comm);
   bool publish(uint32_t writer, ci_record* record);
+  bool make_net(int slot, const ci_record& record, ci_net_record* net);
   CommState& backlog_of(uint32_t writer) { return comms.state(writer == kMarker ? 0 : writer); }
   bool is_over_ring_share(const CommState& state, int64_t backlog);
   bool is_drain_stuck();
+  int64_t ops_in_flight();
   uint32_t thread_id();
-  void note_writer(int64_t seq, uint32_t writer);
+  void note_writer(int64_t seq, uint32_t writer, uint32_t n_ops);
 
   pthread_key_t tid_key_;
   bool has_tid_key_;
@@ -140,6 +166,7 @@ class Recorder {
   alignas(64) int64_t ops_recorded_;
   int64_t markers_lost_;
   uint16_t writers_[kWriters];  // lap << 10 | writer of a number: names what was overwritten
+  uint16_t folded_[kWriters];   // ops of a number
 };
 
 }  // namespace ci

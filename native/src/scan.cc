@@ -76,7 +76,7 @@ void Drain::mark(const Due& due, int64_t now) {
   ci_slot& slot = r.slots[due.slot];
   if (r.slots.begin_marking(due.slot, due.word)) {
     ci_record record;
-    load_words(&record, &slot.record, sizeof record);
+    r.read_slot(due.slot, &record);
     const bool is_overdue = now - record.start_ns >= r.box.header()->active_overdue_limit_ns;
     const bool had_marker = load_relaxed(slot.marker_ns) != 0;
     if (!is_overdue || r.slots.set_overdue(due.slot, due.word)) {

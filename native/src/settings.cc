@@ -1,9 +1,11 @@
 #include "settings.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "nccl/abi.h"
 #include "text.h"
 
 namespace ci {
@@ -28,6 +30,26 @@ void path_setting(char (&out)[kPathBytes], const char* name, const char* otherwi
   Text(out, sizeof out).raw(otherwise).raw(suffix);
 }
 
+uint32_t profiler_mask_setting(const char* name) {
+  constexpr struct {
+    const char* word;
+    uint32_t mask;
+  } kWords[] = {{"off", 0},
+                {"api", nccl::kMaskApi},
+                {"light", nccl::kMaskLight},
+                {"net", nccl::kMaskNet},
+                {"deep", nccl::kMaskDeep}};
+  const char* value = env(name);
+  if (value == nullptr) return nccl::kMaskLight;
+  for (const auto& known : kWords)
+    if (strcmp(value, known.word) == 0) return known.mask;
+  char* end = nullptr;
+  const unsigned long long number = strtoull(value, &end, 0);
+  if (*end == 0 && number <= INT32_MAX) return static_cast<uint32_t>(number);
+  log_line("%s is none of off, api, light, net, deep and no number: light stays", name);
+  return nccl::kMaskLight;
+}
+
 }  // namespace
 
 int64_t clamp_safe_window_ns(int64_t value) { return clamp(value, 10 * kNsPerMs, 600 * kNsPerS); }
@@ -43,6 +65,9 @@ void read_settings(Settings* out) {
   out->min_size_bytes = clamp_min_size_bytes(env_scaled("COMMINSIGHT_MIN_SIZE_BYTES", 1, 0, 0, INT64_MAX));
   out->event_mask = static_cast<uint32_t>(env_scaled("COMMINSIGHT_EVENT_MASK", 1, UINT32_MAX, 0, UINT32_MAX));
   out->enabled = 1;
+  out->profiler_mask = profiler_mask_setting("COMMINSIGHT_NCCL_MASK");
+  out->nccl_budget_ppm =
+      static_cast<uint32_t>(env_scaled("COMMINSIGHT_NCCL_BUDGET_PERCENT", 1e4, 20000, 0, 1000000));
   out->flush_ns = env_scaled("COMMINSIGHT_FLUSH_MS", ms, 200 * kNsPerMs, kNsPerMs, 10 * kNsPerS);
   out->segment_bytes = env_scaled("COMMINSIGHT_SEGMENT_MB", kMiB, 64 * kMiB, kMiB, int64_t{4096} * kMiB);
   out->spool_cap_bytes = env_scaled("COMMINSIGHT_SPOOL_CAP_MB", kMiB, 2048 * kMiB, kMiB, INT64_MAX / 2);

@@ -13,6 +13,8 @@ struct Settings {
   int64_t min_size_bytes;     // COMMINSIGHT_MIN_SIZE_BYTES, 0
   uint32_t event_mask;        // COMMINSIGHT_EVENT_MASK, all: bit n records Op n
   uint32_t enabled;           // recording on
+  uint32_t profiler_mask;     // COMMINSIGHT_NCCL_MASK, light: event types to ask NCCL for
+  uint32_t nccl_budget_ppm;   // COMMINSIGHT_NCCL_BUDGET_PERCENT, 2: share of one core; 0: no guard
   int64_t flush_ns;           // COMMINSIGHT_FLUSH_MS, 200
   int64_t segment_bytes;      // COMMINSIGHT_SEGMENT_MB, 64
   int64_t spool_cap_bytes;    // COMMINSIGHT_SPOOL_CAP_MB, 2048

@@ -37,6 +37,11 @@ struct Outcome {
   int64_t end_ns;
   uint8_t state;
   uint8_t timing_source;
+  uint8_t reason = 0;           // EndReason
+  uint32_t clock_error_ns = 0;
+  int64_t start_ns = 0;         // 0: as it stands in the slot
+  int64_t gpu_start_ns = 0;
+  int64_t gpu_end_ns = 0;
 };
 
 inline uint32_t slot_state(uint32_t word) { return word & 255; }

@@ -138,7 +138,7 @@ bool Spool::count_frame(Recorder& recorder, int fd, const ci_frame_header& frame
   if (frame.n_items < n) n = frame.n_items;
   for (uint32_t i = 0; i < n; i++) {
     if (is_marker(buffer_[i])) recorder.lose_marker();
-    else if (buffer_[i].comm_index <= CI_COMM_CAPACITY) lost_[buffer_[i].comm_index]++;
+    else if (buffer_[i].comm_index <= CI_COMM_CAPACITY) lost_[buffer_[i].comm_index] += ops_of(buffer_[i]);
   }
   return true;
 }
