@@ -1,0 +1,55 @@
+// Calls (CollApi, P2pApi): here an op begins, and takes its place in the order of its communicator.
+#include "door.h"
+
+namespace ci::nccl {
+namespace {
+
+uint32_t folded(const void* pointer) {
+  const auto bits = reinterpret_cast<uint64_t>(pointer);
+  return static_cast<uint32_t>(bits ^ bits >> 32);
+}
+
+// A context that is not ours: nothing can be said of the call but that it was.
+void* start_unplaced(Door& d, const void* context) {
+  uint32_t token;
+  if (!is_context(context, &token)) return note_unknown(d);
+  if (is_comm_of(*d.recorder, token)) return note_stale(d);  // after finalize
+  comm_row(*d.recorder, token);  // counts it
+  return void_token(kRefused);
+}
+
+void* begin_call(Door& d, uint32_t comm, const Call& call) {
+  const Token group = token_of(call.parent);
+  const Group* entry = find_group(d, group);
+  ci_record record = {};
+  describe(d, comm, &record, call.is_p2p, call.func, call.count, call.datatype, call.is_p2p ? -1 : call.root);
+  record.user_tag = static_cast<int64_t>(call.user_tag);
+  record.stream_id = folded(call.stream);
+  record.group_id = entry != nullptr ? load_relaxed(entry->group_id) : 0;
+  record.op_seq = d.recorder->next_op_seq(comm);
+  // The peer of a P2P op is known with its task only.
+  if (!call.is_p2p) record.match_seq = d.recorder->comms.next_match(comm, record.kind, record.op, -1);
+  record.enqueue_ns = mono_ns();
+  void* handle = begin_op(d, comm, &record, CI_SLOTFLAG_API_SEEN, entry != nullptr ? group.encode() : 0);
+  if (entry != nullptr && token_of(handle).type == kCallToken)
+    join_group(d, group, reinterpret_cast<uint64_t>(handle));
+  return handle;
+}
+
+}  // namespace
+
+void* start_call(void* context, const Call& call) {
+  Door* d = door();
+  if (d == nullptr) {
+    note_unrecorded_op();
+    return void_token(kIgnored);
+  }
+  if (call.is_captured) {
+    add(d->header->nccl_captured_calls, 1);
+    return void_token(kCaptured);
+  }
+  const uint32_t comm = comm_of(*d, context);
+  return comm != 0 ? begin_call(*d, comm, call) : start_unplaced(*d, context);
+}
+
+}  // namespace ci::nccl

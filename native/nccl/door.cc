@@ -1,0 +1,99 @@
+#include "door.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#include "device.h"
+
+namespace ci::nccl {
+namespace {
+
+Door* current = nullptr;
+
+// A child's recorder is another one than its parent's, so a parent's door is never taken for its own.
+Door* door_of(Recorder& r) {
+  Door* seen = load_acquire(current);
+  if (seen != nullptr && seen->recorder == &r) return seen;
+  void* at = mmap(nullptr, sizeof(Door), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED) return nullptr;
+  auto* fresh = static_cast<Door*>(at);
+  fresh->recorder = &r;
+  fresh->header = r.box.header();
+  fresh->salt = r.salt();
+  fresh->mask_lock = PTHREAD_MUTEX_INITIALIZER;
+  if (cas(current, seen, fresh)) return fresh;
+  munmap(at, sizeof(Door));
+  return seen->recorder == &r ? seen : nullptr;
+}
+
+// v4 cannot name the calls; without a Group handle NCCL 2.27 tells nothing at all.
+int32_t mask_for(uint32_t mask, uint8_t abi_version) {
+  if (abi_version > 4 || mask == 0) return static_cast<int32_t>(mask);
+  const uint32_t tasks = (mask & kMaskApi) != 0 ? kGroup | kColl | kP2p : kGroup;
+  return static_cast<int32_t>((mask & 0xFF) | tasks);
+}
+
+void go_live(Door& d, uint32_t row, const Identity& identity, const DeviceFacts& facts, int32_t* mask) {
+  CommState& comm = d.comms[row];
+  store_relaxed(comm.distrusts_p2p, identity.abi_version == 4 && facts.nccl_version >= 22800 ? 1 : 0);
+  store_release(comm.is_live, 1);
+  pthread_mutex_lock(&d.mask_lock);
+  d.n_live_comms++;
+  if (mask != nullptr) __atomic_store_n(&d.mask_word, mask, __ATOMIC_RELEASE);
+  pthread_mutex_unlock(&d.mask_lock);
+}
+
+}  // namespace
+
+Door* door() {
+  Recorder* r = recorder();
+  if (r == nullptr) return nullptr;
+  Door* d = load_acquire(current);
+  return d != nullptr && d->recorder == r ? d : nullptr;
+}
+
+uint32_t comm_of(Door& d, const void* context) {
+  uint32_t token;
+  if (!is_context(context, &token) || !is_comm_of(*d.recorder, token)) return 0;
+  const uint32_t row = token & 0xFFFF;
+  return load_acquire(d.comms[row].is_live) != 0 ? row : 0;
+}
+
+uint32_t nccl_mask(const Door& d) {
+  const int32_t* word = __atomic_load_n(&d.mask_word, __ATOMIC_ACQUIRE);
+  return word != nullptr ? static_cast<uint32_t>(load_relaxed(*word)) : 0;
+}
+
+void* open_context(const Identity& identity, int32_t* mask) {
+  const DeviceFacts facts = device_facts();
+  CommSpec spec = {};
+  spec.hash = identity.comm_hash;
+  spec.name = identity.name;
+  spec.rank = identity.rank;
+  spec.size = identity.n_ranks;
+  spec.n_nodes = identity.n_nodes;
+  spec.lib_version = facts.nccl_version;
+  spec.backend = CI_BACKEND_NCCL;
+  spec.abi_version = identity.abi_version;
+  spec.device_number = facts.device_number;
+  spec.pci_bus_id = facts.pci_bus_id;
+  const uint32_t token = register_comm(spec);
+  Recorder* r = recorder();
+  Door* d = r != nullptr ? door_of(*r) : nullptr;
+  const uint32_t wanted = d != nullptr ? load_relaxed(d->header->active_profiler_mask) : 0;
+  if (mask != nullptr) __atomic_store_n(mask, mask_for(wanted, identity.abi_version), __ATOMIC_RELAXED);
+  if (d != nullptr && is_comm_of(*r, token)) go_live(*d, token & 0xFFFF, identity, facts, mask);
+  return context_token(token);
+}
+
+void close_context(void* context) {
+  Door* d = door();
+  const uint32_t row = d != nullptr ? comm_of(*d, context) : 0;
+  if (row == 0 || exchange(d->comms[row].is_live, 0) == 0) return;
+  pthread_mutex_lock(&d->mask_lock);
+  if (--d->n_live_comms == 0) __atomic_store_n(&d->mask_word, nullptr, __ATOMIC_RELEASE);
+  pthread_mutex_unlock(&d->mask_lock);
+  d->recorder->retire_comm(row);
+}
+
+}  // namespace ci::nccl

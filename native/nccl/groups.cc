@@ -1,0 +1,105 @@
+// Group calls: one GroupApi event around the calls of ncclGroupStart to ncclGroupEnd, or around a single call.
+#include "door.h"
+
+namespace ci::nccl {
+namespace {
+
+constexpr uint32_t kTries = 8;
+
+uint32_t stage_of(uint32_t word) { return word & 255; }
+
+// Calls f(token, slot) for the ops of the group that are still in flight.
+template <class F>
+void each_member(Door& d, const Group& group, F f) {
+  const uint32_t n = load_acquire(group.n_members);
+  for (uint32_t i = 0; i < n && i < Group::kMembers; i++) {
+    const Token op = Token::decode(load_relaxed(group.members[i]));
+    if (ci_slot* slot = find_op(d, op)) f(op, *slot);
+  }
+}
+
+// What was called and has no task when its group call is left never gets one, unless the communicator lets another
+// thread launch its groups.
+void leave(Door& d, const Token& op, ci_slot& slot) {
+  const uint32_t before = raise_flags(slot, CI_SLOTFLAG_GROUP_LEFT);
+  if ((before & CI_SLOTFLAG_TASK_SEEN) != 0) return;
+  const CommState& comm = d.comms[op.comm];
+  if ((before & CI_SLOTFLAG_NO_KERNEL_EVENTS) != 0) retire(d, op, CI_ENDREASON_NO_KERNEL_EVENTS);
+  else if (load_relaxed(comm.is_blocking) != 0 && load_relaxed(comm.is_nonblocking) == 0)
+    retire(d, op, CI_ENDREASON_NO_TASK);
+}
+
+}  // namespace
+
+Group* find_group(Door& d, const Token& token) {
+  if ((token.type != kGroupToken && token.type != kLaunchToken) || token.salt != d.salt) return nullptr;
+  if (token.slot >= Door::kGroups) return nullptr;
+  Group& group = d.groups[token.slot];
+  const uint32_t word = load_acquire(group.word);
+  return word >> 8 == token.generation && stage_of(word) != Group::kFree ? &group : nullptr;
+}
+
+void* start_group_call(const GroupApiPart&) {
+  Door* d = door();
+  if (d == nullptr) return void_token(kIgnored);
+  for (uint32_t i = 0; i < kTries; i++) {
+    const uint32_t at = add(d->next_group, 1) % Door::kGroups;
+    Group& group = d->groups[at];
+    uint32_t word = load_relaxed(group.word);
+    const uint32_t generation = ((word >> 8) + 1) & kGenerationMask;
+    if (stage_of(word) == Group::kOpen || !cas(group.word, word, generation << 8 | Group::kOpen)) continue;
+    store_relaxed(group.group_id, add(d->group_calls, 1) + 1);
+    store_release(group.n_members, 0);
+    return pointer_of(Token{kGroupToken, 0, at, generation, d->salt});
+  }
+  add(d->header->nccl_untracked_groups, 1);
+  return void_token(kIgnored);
+}
+
+void join_group(Door& d, const Token& token, uint64_t op) {
+  Group* group = find_group(d, token);
+  if (group == nullptr) return;
+  const uint32_t at = add(group->n_members, 1);
+  if (at < Group::kMembers) store_release(group->members[at], op);
+}
+
+void end_group_call(Door& d, const Token& token) {
+  const Group* group = find_group(d, token);
+  if (group == nullptr) return;
+  each_member(d, *group, [](const Token&, ci_slot& slot) { raise_flags(slot, CI_SLOTFLAG_GROUP_ENDED); });
+}
+
+void leave_group_call(Door& d, const Token& token) {
+  Group* group = find_group(d, token);
+  if (group == nullptr) return;
+  each_member(d, *group, [&d](const Token& op, ci_slot& slot) { leave(d, op, slot); });
+  uint32_t open = token.generation << 8 | Group::kOpen;
+  cas(group->word, open, token.generation << 8 | Group::kLeft);
+}
+
+void* start_launch(void* group_call) {
+  Door* d = door();
+  const Token token = token_of(group_call);
+  const Group* group = d != nullptr ? find_group(*d, token) : nullptr;
+  if (group == nullptr) return void_token(kIgnored);
+  const int64_t now = mono_ns();
+  each_member(*d, *group, [now](const Token&, ci_slot& slot) {
+    if ((raise_flags(slot, CI_SLOTFLAG_LAUNCH_BEGUN) & CI_SLOTFLAG_TASK_SEEN) == 0) store_relaxed(slot.launch_ns, now);
+  });
+  return pointer_of(renamed(token, kLaunchToken));
+}
+
+void stop_launch(Door& d, const Token& token) {
+  const Group* group = find_group(d, token);
+  if (group == nullptr) return;
+  each_member(d, *group, [](const Token&, ci_slot& slot) { raise_flags(slot, CI_SLOTFLAG_LAUNCH_RETURNED); });
+}
+
+void* start_plan() {
+  Door* d = door();
+  if (d == nullptr) return void_token(kIgnored);
+  const uint32_t number = add(d->plans, 1) + 1;
+  return pointer_of(Token{kPlanToken, number >> 22, 0, number & kGenerationMask, d->salt});
+}
+
+}  // namespace ci::nccl

@@ -1,0 +1,57 @@
+#include <string.h>
+
+#include "door.h"
+#include "words.h"
+
+namespace ci::nccl {
+namespace {
+
+bool is_rooted(uint8_t op) {
+  return op == CI_OP_BROADCAST || op == CI_OP_REDUCE || op == CI_OP_GATHER || op == CI_OP_SCATTER;
+}
+
+// NCCL counts one rank's share of these; the record has the whole buffer, as with the other door.
+bool is_share(uint8_t op) {
+  return op == CI_OP_ALL_GATHER || op == CI_OP_REDUCE_SCATTER || op == CI_OP_GATHER || op == CI_OP_SCATTER ||
+         op == CI_OP_ALL_TO_ALL;
+}
+
+}  // namespace
+
+ci_slot* find_op(Door& d, const Token& token) {
+  if (token.salt != d.salt) return nullptr;
+  ci_slot& slot = d.recorder->slots[static_cast<int>(token.slot)];
+  const uint32_t word = load_acquire(slot.state_word);
+  const bool is_there = slot_state(word) == CI_SLOT_IN_FLIGHT || slot_state(word) == CI_SLOT_OVERDUE;
+  return is_there && slot_generation(word) == token.generation ? &slot : nullptr;
+}
+
+void describe(Door& d, uint32_t comm, ci_record* record, bool is_p2p, const char* func, size_t count,
+              const char* datatype, int32_t peer_or_root) {
+  record->kind = is_p2p ? CI_RECORDKIND_P2P : CI_RECORDKIND_COLLECTIVE;
+  record->op = op_of(func);
+  record->dtype = dtype_of(datatype);
+  const int32_t n_ranks = d.recorder->comms.row(comm).comm_size;
+  const int64_t parts = !is_p2p && is_share(record->op) && n_ranks > 0 ? n_ranks : 1;
+  int64_t total, bytes;
+  const bool overflows = __builtin_mul_overflow(static_cast<int64_t>(count), parts, &total) ||
+                         __builtin_mul_overflow(total, element_bytes(record->dtype), &bytes);
+  record->count = overflows || total < 0 ? 0 : total;
+  record->size_bytes = overflows || total < 0 ? 0 : bytes;
+  record->peer_or_root = is_p2p || is_rooted(record->op) ? peer_or_root : -1;
+}
+
+void* begin_op(Door& d, uint32_t comm, ci_record* record, uint32_t slot_flags, uint64_t group) {
+  const bool has_kernel_events = (nccl_mask(d) & (kKernelCh | kKernelPhase)) != 0;
+  if (!has_kernel_events) slot_flags |= CI_SLOTFLAG_NO_KERNEL_EVENTS;
+  const uint64_t handle = d.recorder->begin_as(comm, record, slot_flags | CI_SLOTFLAG_NCCL);
+  if (handle == 0) return void_token(kRefused);
+  const Token token = renamed(Token::decode(handle), kCallToken);
+  OpState fresh = {};
+  fresh.group = group;
+  store_words(&d.ops[token.slot], &fresh, offsetof(OpState, generation));
+  store_release(d.ops[token.slot].generation, token.generation);
+  return pointer_of(token);
+}
+
+}  // namespace ci::nccl
