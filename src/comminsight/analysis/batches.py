@@ -15,7 +15,8 @@ import numpy as np
 
 from comminsight.analysis.program import INFERRED, UNKNOWN_NS, StepProgram
 
-_LAYOUT = ("rank", "instance", "can_run_alone", "bounds", "program")
+_OPAQUE = ("has_opaque_transfer", "has_opaque_work")
+_LAYOUT = ("rank", "instance", "can_run_alone", "bounds", "program", *_OPAQUE)
 _DURATIONS = ("work_ns", "transfer_ns", "work_excess_ns", "transfer_excess_ns")
 
 
@@ -64,9 +65,10 @@ class ProgramClass:
 
 def share_layout(step: StepProgram, known: dict[bytes, StepProgram]) -> bytes:
     """Key of the step's layout; a step of a known layout gives up its own copy of it."""
+    flags = [np.packbits(getattr(step, name)) for name in _OPAQUE]
     has_root = step.root_start_ns != UNKNOWN_NS
     parts = (step.bounds, step.program, step.instance.astype(np.int32), np.packbits(has_root))
-    key = b"".join(part.tobytes() for part in parts)
+    key = b"".join(part.tobytes() for part in (*parts, *flags))
     first = known.setdefault(key, step)
     if first is not step:
         for name in _LAYOUT:

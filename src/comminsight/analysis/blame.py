@@ -68,6 +68,8 @@ def blame(steps: Sequence[StepProgram], n_ranks: int) -> Blame:
         scatter(batches, runs, "transfer_excess_ns", transfer_excess_ns(transfer_ns))
     graphs: dict[bytes, Graph] = {}
     for batch in batches:
+        batch.work_excess_ns[:, batch.layout.has_opaque_work] = 0
+        batch.transfer_excess_ns[:, batch.layout.has_opaque_transfer] = 0
         key = structure_key(batch.layout)
         if key not in graphs:
             graphs[key] = build_graph(batch.layout)

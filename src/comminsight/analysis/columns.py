@@ -14,11 +14,12 @@ import numpy as np
 from comminsight.analysis.clock import align_rows
 from comminsight.model.event import concatenate_rows, take_rows
 from comminsight.model.ops import OpFlag, TimingSource
+from comminsight.model.records import is_peerless, is_untimed
 from comminsight.model.topology import Communicator
 from comminsight.model.trace import ClockOffsets, RankTrace
 
 _COPIED = ("match_seq", "size_bytes", "kind", "op", "dtype", "red_op")
-_TIMES = ("enqueue_ns", "start_ns", "end_ns", "gpu_start_ns", "gpu_end_ns")
+_TIMES = ("enqueue_ns", "start_ns", "end_ns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,11 @@ class OpColumns:
     ``rank`` indexes the caller's rank list. Times are on the run's clock. ``peer`` is the partner
     or root (comm-local). ``clock_domain`` is -1 for aligned nodes, else the number of a node whose
     clock stands alone. ``is_end_bound``: the end was seen when somebody waited, which may be long
-    after it. ``row`` is the row in the rank's ``RankTrace.ops``.
+    after it. ``is_peerless``: a P2P without one known partner. ``is_untimed``: only the call was
+    seen, ``start_ns`` is when it was enqueued. ``row`` is the row in the rank's ``RankTrace.ops``.
+
+    Stamps of the GPU are not among them: those of two GPUs cannot be compared, and ``start_ns`` and
+    ``end_ns`` are the GPU's already, on the host's clock, where the record has them.
     """
 
     rank: np.ndarray
@@ -44,11 +49,11 @@ class OpColumns:
     red_op: np.ndarray
     is_end_bound: np.ndarray
     is_folded: np.ndarray
+    is_peerless: np.ndarray
+    is_untimed: np.ndarray
     enqueue_ns: np.ndarray
     start_ns: np.ndarray
     end_ns: np.ndarray
-    gpu_start_ns: np.ndarray
-    gpu_end_ns: np.ndarray
     clock_domain: np.ndarray
 
     @property
@@ -132,6 +137,8 @@ def cut_columns(cuts: Sequence[Cut]) -> OpColumns:
         peer=ops["peer_or_root"].astype(np.int64),
         is_end_bound=is_end_bound,
         is_folded=ops["n_folded"] > 1,
+        is_peerless=is_peerless(ops),
+        is_untimed=is_untimed(ops),
         clock_domain=per_cut([source.clock_domain for source, _, _ in cuts]),
         **{name: ops[name].astype(np.int64) for name in _COPIED},
         **{name: align_rows(ops[name].astype(np.int64), offset_ns) for name in _TIMES},

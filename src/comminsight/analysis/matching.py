@@ -34,11 +34,11 @@ _MAX_SPREAD = 16  # table entries per row up to which a table is cheaper than a 
 class Instances:
     """Op instances of a window: ``instance[i]`` is the dense id of row ``i`` of ``ops``.
 
-    ``start_ns`` and ``end_ns`` are the instants to reason with: GPU times where every member of
-    the instance has them, else host times, never mixed within one instance. ``expected`` is the
-    number of members an instance should have, 0 where unknown. ``n_members`` counts those present.
-    ``is_mismatched``: members disagree on op, size, dtype, reduction or root.
-    ``is_evidence`` is false where the members' clocks cannot be compared.
+    ``start_ns`` and ``end_ns`` are the instants to reason with; an end that was not seen reads as
+    the begin. ``expected`` is the number of members an instance should have, 0 where unknown.
+    ``n_members`` counts those present. ``is_mismatched``: members disagree on op, size, dtype,
+    reduction or root. ``is_evidence`` is false where the members' clocks cannot be compared, or
+    nobody knows when one of them ran.
     """
 
     ops: OpColumns
@@ -74,36 +74,37 @@ class Instances:
 
     @property
     def n_incomparable(self) -> int:
-        """Instances whose members' clocks cannot be compared: no pair of them is a wait."""
+        """Instances whose members' instants cannot be compared: no pair of them is a wait."""
         return int(np.count_nonzero(~self.is_evidence))
 
 
 def match_ops(ops: OpColumns, n_ranks: int, communicators: Sequence[Communicator]) -> Instances:
     """Instances of a window: same communicator, kind and ``match_seq`` (and pair, for P2P).
 
-    O(n log n) in the number of rows. A rank that appears twice in an instance counts once.
+    O(n log n) in the number of rows. A rank that appears twice in an instance counts once. A P2P op
+    without one known partner stands alone: nothing tells whom it met.
     """
-    is_p2p_row = (ops.kind == RecordKind.P2P) & ~ops.is_folded
+    is_p2p_row = (ops.kind == RecordKind.P2P) & ~ops.is_peerless
     instance, n = _instance_ids(ops, is_p2p_row)
     first = np.zeros(n, np.int64)
     first[instance[::-1]] = np.arange(ops.n_ops - 1, -1, -1)
     sizes = np.array([c.comm_size for c in communicators] or [0], np.int64)
     is_p2p = is_p2p_row[first]
     expected = np.where(is_p2p, 2, sizes[ops.comm_id[first]])
-    expected[ops.is_folded[first]] = 0  # who takes part in a fan-out is not in the record
+    expected[(ops.is_folded | ops.is_peerless)[first]] = 0
     domain = ops.clock_domain
-    start_ns, end_ns = _instants(ops, instance, n)
+    is_incomparable = (domain != domain[first][instance]) | ops.is_untimed
     return Instances(
         ops=ops,
         n_ranks=n_ranks,
         instance=instance,
-        start_ns=start_ns,
-        end_ns=end_ns,
+        start_ns=ops.start_ns,
+        end_ns=np.maximum(ops.start_ns, ops.end_ns),
         n_members=_member_counts(instance, ops.rank, n, max(n_ranks, 1)),
         expected=expected,
         is_p2p=is_p2p,
         is_mismatched=_mismatched(ops, instance, first),
-        is_evidence=~_any(domain != domain[first][instance], instance, n),
+        is_evidence=~_any(is_incomparable, instance, n),
     )
 
 
@@ -126,20 +127,24 @@ def _dense(keys: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def _instance_ids(ops: OpColumns, is_p2p_row: np.ndarray) -> tuple[np.ndarray, int]:
-    """Dense instance id per row, in the order of (channel, match_seq), and their number."""
+    """Dense instance id per row, in the order of (channel, match_seq), and their number; rows
+    without a partner follow, each by itself."""
     sends = ops.op == Op.SEND
     sender = np.where(is_p2p_row, np.where(sends, ops.comm_rank, ops.peer) + 1, 0)
     receiver = np.where(is_p2p_row, np.where(sends, ops.peer, ops.comm_rank) + 1, 0)
     width = int(max(sender.max(initial=0), receiver.max(initial=0))) + 1
     pair = np.where(is_p2p_row, 1 + sender * width + receiver, 0)
-    folded = ops.is_folded.astype(np.int64)  # fan-outs of one group call meet each other only
+    folded = ops.is_folded.astype(np.int64)  # coalesced collectives meet each other only
     channel, n_channels = _dense((ops.comm_id * (width * width + 1) + pair) * 2 + folded)
     lowest = np.full(n_channels, np.iinfo(np.int64).max)
     np.minimum.at(lowest, channel, ops.match_seq)
     nth = ops.match_seq - lowest[channel]
     length = np.zeros(n_channels, np.int64)
     np.maximum.at(length, channel, nth + 1)
-    return _dense((np.cumsum(length) - length)[channel] + nth)
+    ids, n = _dense((np.cumsum(length) - length)[channel] + nth)
+    if not ops.is_peerless.any():
+        return ids, n
+    return _dense(np.where(ops.is_peerless, n + np.arange(len(ids)), ids))
 
 
 def _member_counts(instance: np.ndarray, rank: np.ndarray, n: int, n_ranks: int) -> np.ndarray:
@@ -155,20 +160,6 @@ def _any(flag: np.ndarray, instance: np.ndarray, n_instances: int) -> np.ndarray
     if not flag.any():
         return np.zeros(n_instances, bool)
     return np.bincount(instance[flag], minlength=n_instances) > 0
-
-
-def _instants(ops: OpColumns, instance: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Begin and end per row: GPU where all members of the instance have it, else host.
-
-    An end that was not seen, or lies before the begin, reads as the begin.
-    """
-    if not ops.gpu_start_ns.any():
-        return ops.start_ns, np.maximum(ops.start_ns, ops.end_ns)
-    no_gpu_start = _any(ops.gpu_start_ns == 0, instance, n)[instance]
-    no_gpu_end = _any(ops.gpu_end_ns == 0, instance, n)[instance] | no_gpu_start
-    start_ns = np.where(no_gpu_start, ops.start_ns, ops.gpu_start_ns)
-    end_ns = np.where(no_gpu_end, ops.end_ns, ops.gpu_end_ns)
-    return start_ns, np.maximum(start_ns, end_ns)
 
 
 def _mismatched(ops: OpColumns, instance: np.ndarray, first: np.ndarray) -> np.ndarray:

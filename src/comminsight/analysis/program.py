@@ -51,6 +51,9 @@ class StepProgram:
     for the end of the op l places back. ``work_ns`` and ``transfer_ns`` as in the module's
     equations; the excess columns are what of them is beyond the normal of the same place (see
     ``normal``). Steps of equal layout share their arrays (see ``batches``).
+
+    ``has_opaque_transfer`` and ``has_opaque_work`` mark durations that hold waits of which nobody
+    knows for whom; they are never beyond the normal. Ops whose run was not seen are left out.
     """
 
     rank: np.ndarray
@@ -58,6 +61,8 @@ class StepProgram:
     start_ns: np.ndarray
     end_ns: np.ndarray
     can_run_alone: np.ndarray
+    has_opaque_transfer: np.ndarray
+    has_opaque_work: np.ndarray
     root_start_ns: np.ndarray
     last_start_ns: np.ndarray
     bounds: np.ndarray
@@ -85,6 +90,7 @@ def step_program(
     rank, instance, start_ns = ops.rank[order], found.instance[order], found.start_ns[order]
     last_ns = np.full(found.n_instances, UNKNOWN_NS)
     np.maximum.at(last_ns, instance, start_ns)
+    opaque_transfer, opaque_work = _opaque(found)
     sizes = np.array([c.comm_size for c in communicators] or [0], np.int64)
     op, comm_rank, peer = ops.op[order], ops.comm_rank[order], ops.peer[order]
     signature = _signatures(found, order, sizes, world_size)
@@ -102,6 +108,8 @@ def step_program(
         start_ns=start_ns,
         end_ns=_completion_ns(found, last_ns)[order],
         can_run_alone=~_NEEDS_OTHERS[op],
+        has_opaque_transfer=opaque_transfer[order],
+        has_opaque_work=opaque_work[order],
         root_start_ns=root_start_ns,
         last_start_ns=last_ns[instance],
         bounds=bounds,
@@ -112,13 +120,33 @@ def step_program(
 
 
 def _program_order(found: Instances) -> np.ndarray:
-    """Rows by (rank, start, row), which they mostly are already."""
+    """Rows by (rank, start, row), which they mostly are already, without those whose run was not
+    seen."""
     rank, start_ns, row = found.ops.rank, found.start_ns, found.ops.row
+    if found.ops.is_untimed.any():
+        order = np.lexsort((row, start_ns, rank))
+        timed: np.ndarray = order[~found.ops.is_untimed[order]]
+        return timed
     same, later = rank[1:] == rank[:-1], start_ns[1:] > start_ns[:-1]
     later |= (start_ns[1:] == start_ns[:-1]) & (row[1:] > row[:-1])
     if np.all((rank[1:] > rank[:-1]) | (same & later)):
         return np.arange(len(rank))
     return np.lexsort((row, start_ns, rank))
+
+
+def _opaque(found: Instances) -> tuple[np.ndarray, np.ndarray]:
+    """(transfer, work) of every row: is somebody's wait in it that cannot be told?
+
+    A P2P op without one known partner waits for nobody knows whom. What a rank waited for in an op
+    that was only seen called shows as work later on: from there on its work tells nothing.
+    """
+    ops = found.ops
+    if not ops.is_untimed.any():
+        return ops.is_peerless, np.zeros(ops.n_ops, bool)
+    has_untimed = np.bincount(found.instance[ops.is_untimed], minlength=found.n_instances) > 0
+    since_ns = np.full(found.n_ranks, np.iinfo(np.int64).max)
+    np.minimum.at(since_ns, ops.rank[ops.is_untimed], found.start_ns[ops.is_untimed])
+    return ops.is_peerless | has_untimed[found.instance], found.start_ns >= since_ns[ops.rank]
 
 
 def _completion_ns(found: Instances, last_ns: np.ndarray) -> np.ndarray:

@@ -24,8 +24,8 @@ def is_op(rows: np.ndarray) -> np.ndarray:
 
 def is_ended_op(rows: np.ndarray) -> np.ndarray:
     """Which rows are the end of an op, whatever became of it; ``(n,)`` bool."""
-    mask: np.ndarray = is_op(rows) & ~_IS_MARKER[rows["state"]]
-    return mask
+    is_marker: np.ndarray = _IS_MARKER[rows["state"]]
+    return is_op(rows) & ~is_marker
 
 
 def is_fold(rows: np.ndarray) -> np.ndarray:
@@ -49,7 +49,15 @@ def n_calls(rows: np.ndarray) -> np.ndarray:
     """How many ops each row stands for, ``(n,)`` int64: a fold covers ``op_seq`` to
     ``op_seq + n_folded - 1``; 0 for rows that are no end of an op."""
     calls: np.ndarray = np.where(is_fold(rows), rows["n_folded"].astype(np.int64), 1)
-    return calls * is_ended_op(rows)
+    calls[~is_ended_op(rows)] = 0
+    return calls
+
+
+def is_untimed(rows: np.ndarray) -> np.ndarray:
+    """Which rows are ops of which only the call was seen: neither when they ran nor their end is
+    known, ``start_ns`` is when they were enqueued; ``(n,)`` bool."""
+    mask: np.ndarray = (rows["state"] == OpState.UNOBSERVABLE) & (rows["reason"] > 0)
+    return mask & is_op(rows)
 
 
 def net_summaries(rows: np.ndarray) -> np.ndarray:

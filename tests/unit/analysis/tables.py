@@ -47,14 +47,14 @@ def columns(
         "red_op": [1] * n,
         "is_end_bound": [False] * n,
         "is_folded": [False] * n,
+        "is_peerless": [False] * n,
+        "is_untimed": [False] * n,
         "enqueue_ns": [r[4] for r in rows],
         "start_ns": [r[4] for r in rows],
         "end_ns": [r[5] for r in rows],
-        "gpu_start_ns": [0] * n,
-        "gpu_end_ns": [0] * n,
         "clock_domain": [-1] * n,
     } | overrides
-    flags = {"is_end_bound", "is_folded"}
+    flags = {"is_end_bound", "is_folded", "is_peerless", "is_untimed"}
     return OpColumns(
         **{k: np.array(v, bool if k in flags else np.int64) for k, v in values.items()}
     )

@@ -10,6 +10,7 @@ from comminsight.analysis.blame import Blame, blame, n_candidates
 from comminsight.analysis.normal import transfer_excess_ns, work_excess_ns
 from comminsight.analysis.program import UNKNOWN_NS, StepProgram, step_program
 from comminsight.analysis.replay import build_graph, replay
+from comminsight.model.ops import Op, RecordKind
 from tests.unit.analysis.tables import AR, RECV, SEND, Row, communicators, match
 
 STEP = 10_000
@@ -248,3 +249,41 @@ def test_normal_work_is_the_definition(work: np.ndarray, steps: list[int]) -> No
             if len(peers) > 1:
                 normal = max(normal, peers[(len(peers) - 1) // 2])
             assert excess[run, place] == max(work[run, place] - normal, 0)
+
+
+FOLD = (RecordKind.P2P, Op.ALL_TO_ALL)
+
+
+def test_a_wait_inside_a_fan_out_is_charged_to_nobody() -> None:
+    """Rank 1 waits for 40 inside its fan-out; for whom is not in the record."""
+
+    def step(wait: int) -> list[Row]:
+        return [(0, 0, FOLD, 1, 10, 20), (1, 0, FOLD, 1, 10, 20 + wait),
+                *all_reduce([0, wait], 30, 1)]  # fmt: skip
+
+    alone = {"is_peerless": [True, False, True, False]}
+    steps = [step(0)] * 3 + [step(40)]
+    programs = [
+        program(shifted(rows, i * STEP), 2, [0, 1], **alone) for i, rows in enumerate(steps)
+    ]
+    result = blame(programs, 2)
+    assert result.transfer_delay_ns.max() == 0
+    assert result.own_delay_ns.max() == result.step_cost_ns.max() == 0
+
+
+def test_a_wait_in_an_op_that_was_only_seen_called_is_charged_to_nobody() -> None:
+    """It shows as a late start of the next op, of ranks that may have waited or worked."""
+
+    def step(wait: int) -> list[Row]:
+        return [(0, 0, AR, 1, 10, 0), (1, 0, AR, 1, 11, 0), *all_reduce([0, wait], 30, 2)]
+
+    def judged_with(*, is_untimed: bool) -> Blame:
+        seen = {"is_untimed": [is_untimed, False, is_untimed, False]}
+        steps = [step(0)] * 3 + [step(40)]
+        programs = [
+            program(shifted(rows, i * STEP), 2, [0, 1], **seen) for i, rows in enumerate(steps)
+        ]
+        return blame(programs, 2)
+
+    assert judged_with(is_untimed=True).own_delay_ns.max() == 0
+    assert judged_with(is_untimed=False).own_delay_ns.max() > 0

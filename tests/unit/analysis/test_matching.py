@@ -68,14 +68,6 @@ def test_uneven_exchanges_are_no_fault() -> None:
     assert match(rows, 2, [0, 1], size_bytes=[100, 7]).n_mismatched == 0
 
 
-def test_gpu_times_count_only_when_every_member_has_them() -> None:
-    rows = [(0, 0, AR, 1, 10, 90), (0, 0, AR, 2, 110, 190),
-            (1, 0, AR, 1, 20, 90), (1, 0, AR, 2, 120, 190)]  # fmt: skip
-    found = match(rows, 2, [0, 1], gpu_start_ns=[15, 115, 25, 0], gpu_end_ns=[80, 180, 80, 180])
-    assert found.start_ns.tolist() == [15, 110, 25, 120]
-    assert found.end_ns.tolist() == [80, 190, 80, 190]
-
-
 def test_an_unseen_end_reads_as_the_begin() -> None:
     rows = [(0, 0, AR, 1, 10, 0), (1, 0, AR, 1, 20, 90)]
     assert match(rows, 2, [0, 1]).end_ns.tolist() == [10, 90]
@@ -87,10 +79,31 @@ def test_members_on_unrelated_clocks_are_no_evidence() -> None:
     assert found.is_evidence.tolist() == [False, True]
 
 
-def test_fan_outs_meet_by_number_whoever_takes_part() -> None:
-    rows = [(0, 0, SEND, 1, 0, 9, 1), (1, 0, SEND, 1, 0, 9, 0)]
-    found = match(rows, 2, [0, 1], is_folded=[True, True])
-    assert (found.n_instances, found.n_unpaired, found.n_mismatched) == (1, 0, 0)
+def test_fan_outs_and_calls_without_a_peer_stand_alone() -> None:
+    """Their numbers agree, and yet nothing says that they met."""
+    rows = [(0, 0, SEND, 1, 0, 9), (0, 0, SEND, 1, 10, 19, 1), (1, 0, RECV, 1, 0, 9),
+            (1, 0, RECV, 1, 50, 59, 0)]  # fmt: skip
+    found = match(rows, 2, [0, 1], is_peerless=[True, False, True, False])
+    assert found.n_instances == 3
+    assert found.instance[1] == found.instance[3]
+    assert found.instance[0] != found.instance[2]
+    assert (found.n_unpaired, found.n_incomplete, found.n_mismatched) == (0, 0, 0)
+    assert sorted(found.expected.tolist()) == [0, 0, 2]
+
+
+def test_coalesced_collectives_meet_by_number_whoever_takes_part() -> None:
+    rows = [(0, 0, AR, 1, 0, 9), (1, 0, AR, 1, 0, 9)]
+    found = match(rows, 2, [0, 1, 2], is_folded=[True, True])
+    assert (found.n_instances, found.n_incomplete, found.n_mismatched) == (1, 0, 0)
+
+
+def test_an_op_of_which_only_the_call_was_seen_gives_no_wait() -> None:
+    """Its start is when it was enqueued, which may be long before it ran."""
+    rows = [(0, 0, AR, 1, 0, 0), (1, 0, AR, 1, 90, 99), (0, 0, AR, 2, 100, 109),
+            (1, 0, AR, 2, 100, 109)]  # fmt: skip
+    found = match(rows, 2, [0, 1], is_untimed=[True, False, False, False])
+    assert found.is_evidence.tolist() == [False, True]
+    assert found.n_incomparable == 1
 
 
 def test_nothing_matches_nothing() -> None:
