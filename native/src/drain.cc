@@ -112,6 +112,7 @@ void Drain::apply_control(int64_t now) {
 // What the NCCL door could not follow belongs into the stream, but not in every round.
 void Drain::tell_counters(int64_t now, bool is_last) {
   const ci_box_header& h = *recorder_->box.header();
+  // Sampled time is told along, it changes with the samples.
   const int64_t sum = load_relaxed(h.nccl_stale_events) + load_relaxed(h.nccl_foreign_events) +
                       load_relaxed(h.nccl_unknown_events) + load_relaxed(h.nccl_captured_calls) +
                       load_relaxed(h.nccl_untracked_groups) + load_relaxed(h.nccl_sampled_ops);

@@ -130,7 +130,8 @@ void head_objects(Text& text, const IdentityInput& input) {
   text.raw(",\"settings\":{\"safe_window_ns\":").number(input.safe_window_ns);
   text.raw(",\"overdue_limit_ns\":").number(input.overdue_limit_ns);
   text.raw(",\"min_size_bytes\":").number(input.min_size_bytes);
-  text.raw(",\"event_mask\":").number(input.event_mask).raw("},\"environment\":");
+  text.raw(",\"event_mask\":").number(input.event_mask);
+  text.raw(",\"profiler_mask\":").number(input.profiler_mask).raw("},\"environment\":");
 }
 
 // What a box is recognised by comes first, then our settings, then what others set.

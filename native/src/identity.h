@@ -37,6 +37,7 @@ struct IdentityInput {
   int64_t overdue_limit_ns;
   int64_t min_size_bytes;
   uint32_t event_mask;
+  uint32_t profiler_mask;
 };
 // Reads `environ`: once, at start. Fills `out` with what fits beside the rest of `input`: COMMINSIGHT_SPOOL
 // and COMMINSIGHT_RUN_ID first, then the other variables of ours, then those of others; values of ours whole.

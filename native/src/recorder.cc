@@ -45,7 +45,8 @@ bool Recorder::start(const Settings& initial, uint32_t depth, char* why, size_t 
   header->heartbeat_mono_ns = created_mono_ns;
   has_tid_key_ = pthread_key_create(&tid_key_, nullptr) == 0;
   identity_environment({&facts, created_mono_ns, created_real_ns, nullptr, settings.safe_window_ns,
-                        settings.overdue_limit_ns, settings.min_size_bytes, settings.event_mask}, &environment);
+                        settings.overdue_limit_ns, settings.min_size_bytes, settings.event_mask,
+                        settings.profiler_mask}, &environment);
   return true;
 }
 

@@ -28,7 +28,7 @@ size_t current_identity(const Recorder& recorder, char* out) {
   const ci_box_header& h = *recorder.box.header();
   return identity_render({&recorder.facts, recorder.created_mono_ns, recorder.created_real_ns, &recorder.environment,
                           h.active_safe_window_ns, h.active_overdue_limit_ns, h.active_min_size_bytes,
-                          h.active_event_mask}, out);
+                          h.active_event_mask, h.active_profiler_mask}, out);
 }
 
 int Writer::frame(Recorder& recorder, uint8_t type, uint32_t n_items, size_t payload_bytes, int64_t first_seq) {
