@@ -115,15 +115,16 @@ void records_say_it(const std::vector<ci_record>& records) {
 }
 
 void notices_say_it(const std::vector<ci_record>& records) {
-  int by_guard = 0, counters = 0;
+  int by_guard = 0, by_control = 0, counters = 0;
   for (const ci_record& r : records) {
     if (r.kind != CI_RECORDKIND_NOTICE) continue;
     const auto& notice = reinterpret_cast<const ci_notice_record&>(r);
-    CHECK_EQ(notice.profiler_mask, 0xF00);
-    by_guard += notice.reason == CI_NOTICEREASON_OVERHEAD_GUARD;
+    by_guard += notice.reason == CI_NOTICEREASON_OVERHEAD_GUARD && notice.profiler_mask == 0xF00;
+    by_control += notice.reason == CI_NOTICEREASON_CONTROL && notice.profiler_mask == 0x1F46;
     counters += notice.reason == CI_NOTICEREASON_COUNTERS && notice.n_stale_events == 3;
   }
   CHECK_EQ(by_guard, 1);
+  CHECK_EQ(by_control, 1);
   CHECK_EQ(counters, 1);
 }
 
@@ -142,6 +143,10 @@ int main() {
   CHECK_EQ(load_relaxed(r.box.header()->active_profiler_mask), 0xF00);
   CHECK_EQ(load_relaxed(r.box.header()->control_profiler_mask), 0xF00);
   markers_are_told_apart();
+  store_relaxed(r.box.header()->control_profiler_mask, 0x1F46u);
+  add(r.box.header()->control_generation, 1);
+  CHECK_EQ(ci_flush(20000), 0);
+  CHECK_EQ(load_relaxed(r.box.header()->active_profiler_mask), 0x1F46);
   CHECK_EQ(ci_close(), 0);
   CHECK(rounds > 0);
   const std::vector<ci_record> records = stage.records();
