@@ -17,8 +17,27 @@ class Schedule(StrEnum):
 
     DDP = "ddp"
     FSDP2 = "fsdp2"
-    MEGATRON = "megatron"
+    MEGATRON = "megatron"  # the skeleton: TP all-reduces, 1F1B, DP all-reduce, one-element anchor
     MOE = "moe"
+    DDP_ACCUMULATED = "ddp_accumulated"  # no_sync in all microbatches but the last
+    FSDP1 = "fsdp1"
+    FSDP2_ACCUMULATED = "fsdp2_accumulated"
+    ZERO1 = "zero1"
+    ZERO2 = "zero2"
+    ZERO3 = "zero3"
+    MEGATRON_CORE = "megatron_core"  # all that Megatron emits, by its own group names
+    PIPELINE = "pipeline"  # nothing but the sends and receives of a pipeline
+    TENSOR = "tensor"  # nothing but tensor parallel collectives
+    SERVING = "serving"  # tensor parallel replicas that decode
+    SERVING_EP = "serving_ep"  # data parallel attention over expert parallel layers
+
+
+class Naming(StrEnum):
+    """Who names the groups."""
+
+    MESH = "mesh"
+    MEGATRON = "megatron"
+    SERVING = "serving"
 
 
 class Place(NamedTuple):
@@ -43,6 +62,13 @@ class SimLayout:
     bucket for all gradients in the first step, two broadcasts in the second. ``stage_weights``
     scales the compute of each pipeline stage: imbalance by design. A transfer of ``b`` bytes costs
     ``alpha_ns + b / bandwidth`` with the bandwidth of the slowest hop.
+
+    ``cp`` and ``ep`` divide the ``dp`` coordinate. ``chunks`` are the model chunks per stage of an
+    interleaved pipeline. ``is_fp16`` checks for overflow in every step. After every
+    ``eval_every``-th step follow ``eval_batches`` forward passes, after every
+    ``checkpoint_every``-th a pause; before every ``idle_every``-th nobody asks for anything; every
+    ``prefill_every``-th iteration of a serving job is a prefill (0: never). Replica ``i`` of the
+    ``dp`` coordinate ends ``steps_short[i]`` steps before the others.
     """
 
     schedule: Schedule
@@ -67,6 +93,36 @@ class SimLayout:
     alpha_ns: int = 40_000
     intra_gbs: float = 4.0
     inter_gbs: float = 1.0
+    naming: Naming = Naming.MESH
+    cp: int = 1
+    chunks: int = 1
+    has_sequence_parallel: bool = False
+    has_dist_opt: bool = False
+    has_clipping: bool = True
+    is_fp16: bool = False
+    eval_every: int = 0
+    eval_batches: int = 2
+    checkpoint_every: int = 0
+    checkpoint_ns: int = 2_000_000_000
+    idle_every: int = 0
+    idle_ns: int = 5_000_000_000
+    prefill_every: int = 0
+    steps_short: tuple[int, ...] = ()
+
+    @property
+    def dimensions(self) -> frozenset[str]:
+        """The groups that the framework creates."""
+        if self.naming is Naming.SERVING:
+            is_expert = self.schedule is Schedule.SERVING_EP
+            return frozenset({"tp", "dp", "ep"} if is_expert else {"tp"})
+        own = {"tp", "pp", "dp", "cp", "mp"}
+        own |= {"ep", "edp"} if self.ep > 1 else set()
+        return frozenset(own | {"dist_opt"} if self.has_dist_opt else own)
+
+    def n_steps(self, global_rank: int, steps: int) -> int:
+        """Steps of one rank in a run of ``steps``."""
+        short = self.steps_short
+        return max(0, steps - short[self.place(global_rank).dp]) if short else steps
 
     @property
     def world_size(self) -> int:
@@ -120,3 +176,80 @@ def moe_layout(world_size: int, ep: int, *, layers: int = 3) -> SimLayout:
     return SimLayout(
         schedule=Schedule.MOE, dp=world_size, ep=ep, layers=layers, microbatches=1, buckets=2
     )
+
+
+def ddp_accumulated_layout(world_size: int, *, microbatches: int = 4) -> SimLayout:
+    """Data parallel with ``no_sync``: microbatches but the last are invisible."""
+    return SimLayout(
+        schedule=Schedule.DDP_ACCUMULATED, dp=world_size, microbatches=microbatches, layers=4
+    )
+
+
+def fsdp1_layout(world_size: int, *, layers: int = 4, has_clipping: bool = True) -> SimLayout:
+    """One flat parameter per block and for the root; the clipped norm is one number."""
+    return SimLayout(
+        schedule=Schedule.FSDP1, dp=world_size, layers=layers, microbatches=1,
+        has_clipping=has_clipping,
+    )  # fmt: skip
+
+
+def fsdp2_accumulated_layout(
+    world_size: int, *, microbatches: int = 3, layers: int = 4, has_clipping: bool = True
+) -> SimLayout:
+    """Gathers in every microbatch, scatters in the last."""
+    return SimLayout(
+        schedule=Schedule.FSDP2_ACCUMULATED, dp=world_size, layers=layers,
+        microbatches=microbatches, has_clipping=has_clipping,
+    )  # fmt: skip
+
+
+def zero_layout(
+    stage: int, world_size: int, *, microbatches: int = 2, is_fp16: bool = True
+) -> SimLayout:
+    """DeepSpeed's ZeRO of a stage (1, 2 or 3) over all ranks."""
+    return SimLayout(
+        schedule=Schedule(f"zero{stage}"), dp=world_size, layers=4, microbatches=microbatches,
+        is_fp16=is_fp16,
+    )  # fmt: skip
+
+
+def megatron_core_layout(
+    tp: int, pp: int, dp: int, *, microbatches: int = 4, cp: int = 1, ep: int = 1, chunks: int = 1,
+    has_dist_opt: bool = False,
+) -> SimLayout:  # fmt: skip
+    """What Megatron-LM emits; ``dp`` counts the ranks of data and context parallel together."""
+    return SimLayout(
+        schedule=Schedule.MEGATRON_CORE, naming=Naming.MEGATRON, tp=tp, pp=pp, dp=dp, cp=cp, ep=ep,
+        microbatches=microbatches, chunks=chunks, buckets=2, has_dist_opt=has_dist_opt,
+    )  # fmt: skip
+
+
+def pipeline_layout(pp: int, *, microbatches: int = 4, chunks: int = 1) -> SimLayout:
+    """A pipeline alone: the default group, nothing but sends and receives."""
+    return SimLayout(schedule=Schedule.PIPELINE, pp=pp, microbatches=microbatches, chunks=chunks)
+
+
+def tensor_layout(tp: int, *, has_sequence_parallel: bool = False, dp: int = 1) -> SimLayout:
+    """Tensor parallel alone; more than one ``dp`` are jobs that do not speak to each other."""
+    return SimLayout(
+        schedule=Schedule.TENSOR, tp=tp, dp=dp, layers=4, microbatches=1,
+        has_sequence_parallel=has_sequence_parallel,
+    )  # fmt: skip
+
+
+def serving_layout(tp: int, replicas: int = 1) -> SimLayout:
+    """Replicas that decode; every fifth iteration is a prefill, and some time they are idle."""
+    return SimLayout(
+        schedule=Schedule.SERVING, naming=Naming.SERVING, tp=tp, dp=replicas, layers=4,
+        forward_ns=200_000, activation_bytes=65_536, optimizer_ns=100_000, between_ns=300_000,
+        prefill_every=5, idle_every=7,
+    )  # fmt: skip
+
+
+def serving_ep_layout(tp: int, dp: int) -> SimLayout:
+    """Data parallel attention, experts over all ranks: they keep in step by a small all-gather."""
+    return SimLayout(
+        schedule=Schedule.SERVING_EP, naming=Naming.SERVING, tp=tp, dp=dp, ep=dp, layers=4,
+        forward_ns=200_000, activation_bytes=65_536, optimizer_ns=100_000, between_ns=300_000,
+        prefill_every=5, idle_every=7,
+    )  # fmt: skip

@@ -23,12 +23,20 @@ Instruction = tuple[int, int, int]
 
 
 class Phase(StrEnum):
-    """Kind of a compute segment; late ranks are late in forward and backward."""
+    """What a compute segment or an op belongs to: the truth that phases are checked against.
+
+    Late ranks are late in forward and backward. Evaluation, checkpoint and idle time lie between
+    the steps; an iteration of a serving job is ``FORWARD``.
+    """
 
     FORWARD = "forward"
     BACKWARD = "backward"
+    GRAD_SYNC = "grad_sync"
     OPTIMIZER = "optimizer"
     DATA = "data"
+    EVALUATION = "evaluation"
+    CHECKPOINT = "checkpoint"
+    IDLE = "idle"
 
 
 class Segment(NamedTuple):
@@ -39,7 +47,10 @@ class Segment(NamedTuple):
 
 
 class OpSpec(NamedTuple):
-    """Static part of an op; ``peer`` is the root or the partner, comm-local, -1 for none."""
+    """Static part of an op; ``peer`` is the root or the partner, comm-local, -1 for none.
+
+    ``phase`` and ``microbatch`` (-1 for none) are the truth about it and reach no record.
+    """
 
     comm_id: int
     comm_index: int
@@ -54,6 +65,8 @@ class OpSpec(NamedTuple):
     cost_ns: int
     source: int  # global rank of the sender of a P2P op, -1 for collectives
     target: int
+    phase: Phase = Phase.FORWARD
+    microbatch: int = -1
 
 
 @dataclass(slots=True)
@@ -113,6 +126,26 @@ def with_shared_ops(programs: Sequence[Program]) -> list[Program]:
     return moved
 
 
+def joined(programs: Sequence[Program], parts: Sequence[Sequence[int]]) -> list[Program]:
+    """One program per entry of ``parts``: the named ``programs`` one after the other, all over one
+    op table and one segment table. Every part must wait for the ops that it enters."""
+    ops: list[OpSpec] = []
+    segments: list[Segment] = []
+    moved: list[list[Instruction]] = []
+    for program in programs:
+        first = {ENTER: len(ops), WORK: len(segments)}
+        moved.append(
+            [(code, operand + first.get(code, 0), slot)
+             for code, operand, slot in program.instructions]
+        )  # fmt: skip
+        ops.extend(program.ops)
+        segments.extend(program.segments)
+    return [
+        Program([instruction for part in names for instruction in moved[part]], segments, ops)
+        for names in parts
+    ]
+
+
 class ProgramWriter:
     """Writes the program of one rank; groups are named by dimension (``world``, ``dp``, …)."""
 
@@ -127,6 +160,8 @@ class ProgramWriter:
         self.layout = layout
         self.place = layout.place(global_rank)
         self.program = Program()
+        self.phase = Phase.DATA  # of the ops that follow
+        self.microbatch = -1
         self._groups = groups
         self._dimensions = dimensions
         self._rank = global_rank
@@ -137,10 +172,27 @@ class ProgramWriter:
 
     def work(self, duration_ns: float, phase: Phase) -> None:
         """Own work; forward and backward scale with the weight of the stage."""
+        self.phase = phase
         is_weighted = phase in {Phase.FORWARD, Phase.BACKWARD}
         scaled_ns = round(duration_ns * (self._weight if is_weighted else 1.0))
         self.program.instructions.append((WORK, len(self.program.segments), 0))
         self.program.segments.append(Segment(scaled_ns, phase))
+
+    def label(self, phase: Phase, microbatch: int = -1) -> None:
+        """What the ops that follow belong to."""
+        self.phase, self.microbatch = phase, microbatch
+
+    def size(self, dimension: str) -> int:
+        """Members of this rank's group of a dimension; 1 where there is no group."""
+        if dimension not in self._dimensions:
+            return 1
+        return len(self._groups[self._dimensions[dimension]].members)
+
+    def comm_rank(self, dimension: str) -> int:
+        """This rank's number in its group of a dimension; 0 where there is no group."""
+        if dimension not in self._dimensions:
+            return 0
+        return self._groups[self._dimensions[dimension]].members.index(self._rank)
 
     def issue(
         self,
@@ -192,7 +244,7 @@ class ProgramWriter:
             group.comm_id, self._comm_index[group.comm_id], op,
             size_bytes // DTYPE_SIZE_BYTES[dtype], size_bytes, dtype,
             RedOp.SUM if is_reducing else RedOp.UNKNOWN, peer, is_async, len(group.members),
-            self._cost_ns(ends, op, size_bytes), source, target,
+            self._cost_ns(ends, op, size_bytes), source, target, self.phase, self.microbatch,
         )  # fmt: skip
 
     def _cost_ns(self, members: tuple[int, ...], op: Op, size_bytes: int) -> int:

@@ -4,19 +4,17 @@ The order of ops is what the frameworks were observed to emit: DDP issues bucket
 the backward pass runs, in its first step a single one for all gradients; FSDP2 emits 2
 all-gathers and 1 reduce-scatter per layer and one norm all-reduce; 1F1B warms up
 ``PP - stage - 1`` forwards. Every Megatron-like step ends with a one-element all-reduce on the
-default group.
+default group. The other frameworks and the frame of a job (evaluation, checkpoints, idle time)
+stand in ``schedules_*``.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from comminsight.model.ops import DType, Op
 from comminsight.sim.groups import SimGroup
 from comminsight.sim.layout import Schedule, SimLayout
 from comminsight.sim.program import Phase, Program, ProgramWriter, with_shared_ops
-
-SCALAR_BYTES = 4
+from comminsight.sim.schedules_job import SCALAR_BYTES, Writer, programs_of_steps
 
 
 def step_programs(
@@ -27,19 +25,32 @@ def step_programs(
     steps: int,
 ) -> list[Program]:
     """The programs of all steps of one rank. They share one op table and one segment table."""
+
+    def written(write: Writer) -> Program:
+        writer = ProgramWriter(layout, groups, dimensions, global_rank)
+        write(writer)
+        return writer.program
+
+    if layout.schedule not in _WRITERS:
+        n_steps = layout.n_steps(global_rank, steps)
+        return programs_of_steps(layout, n_steps, written)
     write = _WRITERS[layout.schedule]
     writers = [write]
     if layout.has_startup and layout.schedule is Schedule.DDP:
         writers = [_write_first_ddp, _write_second_ddp, write]
-    programs: list[Program] = []
-    for write in writers:
-        writer = ProgramWriter(layout, groups, dimensions, global_rank)
-        writer.work(layout.between_ns, Phase.DATA)
-        write(writer)
-        writer.work(layout.optimizer_ns, Phase.OPTIMIZER)
-        programs.append(writer.program)
-    programs = with_shared_ops(programs)
+    programs = with_shared_ops([written(_framed(write)) for write in writers])
     return [programs[min(step, len(programs) - 1)] for step in range(steps)]
+
+
+def _framed(write: Writer) -> Writer:
+    """Data loading before, the optimizer after."""
+
+    def framed(writer: ProgramWriter) -> None:
+        writer.work(writer.layout.between_ns, Phase.DATA)
+        write(writer)
+        writer.work(writer.layout.optimizer_ns, Phase.OPTIMIZER)
+
+    return framed
 
 
 def _write_first_ddp(writer: ProgramWriter) -> None:
@@ -70,6 +81,7 @@ def _write_ddp(writer: ProgramWriter) -> None:
     slots = []
     for _ in range(layout.buckets):
         writer.work(layout.backward_ns * layout.layers / layout.buckets, Phase.BACKWARD)
+        writer.label(Phase.GRAD_SYNC)
         slots.append(writer.issue("dp", Op.ALL_REDUCE, layout.bucket_bytes))
     for slot in slots:
         writer.wait(slot)
@@ -113,9 +125,11 @@ def _write_megatron(writer: ProgramWriter) -> None:
     for _ in range(warm_up):
         passes.backward()
     passes.finish()
+    writer.label(Phase.GRAD_SYNC)
     slots = [writer.issue("dp", Op.ALL_REDUCE, layout.bucket_bytes) for _ in range(layout.buckets)]
     for slot in slots:
         writer.wait(slot)
+    writer.label(Phase.OPTIMIZER)
     writer.call("world", Op.ALL_REDUCE, SCALAR_BYTES)
 
 
@@ -127,15 +141,18 @@ class _PipelinePasses:
         self._stage = writer.place.pp
         self._last = writer.layout.pp - 1
         self._sends = {-1: -1, +1: -1}
+        self._n_passes = {Phase.FORWARD: 0, Phase.BACKWARD: 0}
 
     def forward(self) -> None:
         layout = self._writer.layout
+        self._begin(Phase.FORWARD)
         self._receive(-1)
         self._layers(layout.forward_ns, Phase.FORWARD)
         self._send(+1)
 
     def backward(self) -> None:
         layout = self._writer.layout
+        self._begin(Phase.BACKWARD)
         self._receive(+1)
         self._layers(layout.backward_ns, Phase.BACKWARD)
         self._send(-1)
@@ -143,6 +160,10 @@ class _PipelinePasses:
     def finish(self) -> None:
         for slot in self._sends.values():
             self._writer.wait(slot)
+
+    def _begin(self, phase: Phase) -> None:
+        self._writer.label(phase, self._n_passes[phase])
+        self._n_passes[phase] += 1
 
     def _layers(self, duration_ns: int, phase: Phase) -> None:
         for _ in range(self._writer.layout.layers):
@@ -173,6 +194,7 @@ def _write_moe(writer: ProgramWriter) -> None:
             writer.call("ep", Op.ALL_TO_ALL, layout.activation_bytes, dtype=DType.BFLOAT16)
             writer.work(duration_ns / 2, phase)
             writer.call("ep", Op.ALL_TO_ALL, layout.activation_bytes, dtype=DType.BFLOAT16)
+    writer.label(Phase.GRAD_SYNC)
     slots = [
         writer.issue("world", Op.ALL_REDUCE, layout.bucket_bytes) for _ in range(layout.buckets)
     ]
@@ -181,7 +203,7 @@ def _write_moe(writer: ProgramWriter) -> None:
     writer.call("world", Op.ALL_REDUCE, SCALAR_BYTES)
 
 
-_WRITERS: dict[Schedule, Callable[[ProgramWriter], None]] = {
+_WRITERS: dict[Schedule, Writer] = {
     Schedule.DDP: _write_ddp,
     Schedule.FSDP2: _write_fsdp2,
     Schedule.MEGATRON: _write_megatron,

@@ -1,0 +1,77 @@
+"""The frame of a job around its steps: idle time, prefills, evaluation, checkpoints.
+
+A step is a part *before* (nobody asks for anything), the step itself and parts *after* (an
+evaluation, a checkpoint). Only the ops of the step itself belong to it; those of the parts around
+it carry their own phase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from comminsight.model.ops import Op
+from comminsight.sim.layout import Schedule, SimLayout
+from comminsight.sim.program import Phase, Program, ProgramWriter, joined
+from comminsight.sim.schedules_data import DATA_WRITERS, evaluate_data
+from comminsight.sim.schedules_megatron import evaluate_megatron, write_megatron_core
+from comminsight.sim.schedules_pipeline import write_pipeline
+from comminsight.sim.schedules_serving import (
+    SCALAR_BYTES,
+    idle,
+    write_decode,
+    write_prefill,
+    write_tensor,
+)
+
+__all__ = ["SCALAR_BYTES", "Writer", "programs_of_steps"]
+Writer = Callable[[ProgramWriter], None]
+
+
+def write_checkpoint(writer: ProgramWriter) -> None:
+    """Everybody waits while the state is written."""
+    writer.label(Phase.CHECKPOINT)
+    writer.call("world", Op.BARRIER, 0)
+    writer.work(writer.layout.checkpoint_ns, Phase.CHECKPOINT)
+    writer.call("world", Op.BARRIER, 0)
+
+
+_STEPS: Mapping[Schedule, Writer] = {
+    **DATA_WRITERS,
+    Schedule.MEGATRON_CORE: write_megatron_core,
+    Schedule.PIPELINE: write_pipeline,
+    Schedule.TENSOR: write_tensor,
+    Schedule.SERVING: write_decode,
+    Schedule.SERVING_EP: write_decode,
+}
+_STEP, _PREFILL, _IDLE, _EVALUATION, _CHECKPOINT = range(5)
+
+
+def programs_of_steps(
+    layout: SimLayout, steps: int, written: Callable[[Writer], Program]
+) -> list[Program]:
+    """The programs of all steps of one rank; ``written`` runs a writer for that rank."""
+    is_megatron = layout.schedule is Schedule.MEGATRON_CORE
+    evaluate = evaluate_megatron if is_megatron else evaluate_data
+    writers = (_STEPS[layout.schedule], write_prefill, idle, evaluate, write_checkpoint)
+    plans = [_plan(layout, step) for step in range(steps)]
+    used = sorted({part for plan in plans for part in plan})
+    programs = [written(writers[part]) for part in used]
+    kinds = list(dict.fromkeys(plans))
+    made = dict(
+        zip(kinds, joined(programs, [[used.index(p) for p in plan] for plan in kinds]), strict=True)
+    )
+    return [made[plan] for plan in plans]
+
+
+def _plan(layout: SimLayout, step: int) -> tuple[int, ...]:
+    """The parts of one step in order."""
+    nth = step + 1
+    plan = [_IDLE] if _is_due(nth, layout.idle_every) else []
+    plan.append(_PREFILL if _is_due(nth, layout.prefill_every) else _STEP)
+    plan += [_EVALUATION] if _is_due(nth, layout.eval_every) else []
+    plan += [_CHECKPOINT] if _is_due(nth, layout.checkpoint_every) else []
+    return tuple(plan)
+
+
+def _is_due(nth: int, every: int) -> bool:
+    return every > 0 and nth % every == 0
