@@ -25,5 +25,6 @@ VERBS: dict[str, Verb] = {
     "export": Verb("comminsight.cli.export", "write the events as Parquet or Inspector JSON"),
     "inject": Verb("comminsight.cli.inject", "install the start-up hook for your own launcher"),
     "env": Verb("comminsight.cli.env", "print the variables to record under your own launcher"),
+    "doctor": Verb("comminsight.cli.doctor", "check what this machine needs in order to record"),
     "demo": Verb("comminsight.cli.demo", "a real 8-rank job with a planted slow rank, then a hang"),
 }

@@ -116,13 +116,18 @@ def checked_run_id(text: str) -> str:
     return text
 
 
+def native_folder() -> Path:
+    """Where the native libraries are, or should be."""
+    given = os.environ.get("COMMINSIGHT_NATIVE_DIR", "")
+    return Path(given) if given else Path(comminsight.__file__).parent / "_native"
+
+
 def native_library() -> Path:
     """Path of the recorder library.
 
     Raises InputError when it is not installed with the package.
     """
-    folder = os.environ.get("COMMINSIGHT_NATIVE_DIR", "")
-    path = Path(folder or Path(comminsight.__file__).parent / "_native") / LIBRARY_NAME
+    path = native_folder() / LIBRARY_NAME
     if not path.is_file():
         raise InputError(
             "the native recorder is not installed",

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from comminsight.model.checkup import Checkup
 from comminsight.model.report import REPORT_SCHEMA_VERSION, RunReport, StepRow
 from comminsight.model.verdict import Coverage
 from comminsight.model.views import VIEW_SCHEMA_VERSION, StepOps, TemplateScore
@@ -55,6 +56,11 @@ def steps_json(
             "templates": list(scores),
         }
     )
+
+
+def checkup_json(checkup: Checkup) -> bytes:
+    """The results of the doctor's checks, as codes with their parameters."""
+    return _document(checkup)
 
 
 def ops_json(view: StepOps) -> bytes:
