@@ -1,0 +1,139 @@
+"""Jobs that hang, and some that only look like it, judged as a user would: ``report`` of the spool
+while the processes live, and of what they left when they are killed.
+
+The cause, who began it, who suffers, and on which op; or that there is no hang. A wrong accusation
+is the worst, so where the release or the mask does not show enough the row says what may be said.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import pytest
+
+from comminsight.capture.box import read_box
+from comminsight.format.layout import SLOT_OVERDUE
+from comminsight.model.verdict import Cause
+from comminsight.run import open_run
+from tests.unit.nccl.scenes import LIBRARY, PROGRAM, kill, settled, staged
+
+OVERDUE_S = 0.2
+PATIENCE_S = 3.0
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(
+        not (PROGRAM.exists() and LIBRARY.exists()),
+        reason="native programs are not built: make native",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Hang:
+    """``comm`` and ``match_seq`` name the first bad op, which may be that of any of ``comm``."""
+
+    scenario: str
+    cause: Cause
+    culprits: tuple[int, ...] = ()
+    victims: tuple[int, ...] = ()
+    comm: tuple[str, ...] = ("world",)
+    match_seq: int = 4
+    releases: tuple[str, ...] = ("2.27", "2.30", "2.32")
+    env: dict[str, str] = field(default_factory=dict)
+
+
+DEEP = {"COMMINSIGHT_NCCL_MASK": "deep"}
+
+HANGS = (
+    Hang("missing_caller", Cause.RANK_NOT_ENTERED, (3,), (0, 1, 2), match_seq=3),
+    Hang("function", Cause.OP_TYPE_MISMATCH, (2,), (0, 1, 3)),
+    Hang("count", Cause.SHAPE_MISMATCH, (1,), (0, 2, 3)),
+    Hang("dtype", Cause.DTYPE_MISMATCH, (0,), (1, 2, 3)),
+    Hang("root", Cause.ROOT_MISMATCH, (3,), (0, 1, 2)),
+    Hang("order", Cause.CROSS_GROUP_CYCLE, (0, 1), comm=("a", "b"), match_seq=2),
+    Hang("order_stream", Cause.CROSS_GROUP_CYCLE, (0, 1), comm=("a", "b"), match_seq=2),
+    Hang("behind_compute", Cause.ALL_PRESENT_STUCK, (2,), (0, 1, 3)),
+    Hang("dead_channel", Cause.ALL_PRESENT_STUCK, (), (0, 1, 2, 3)),
+    Hang("dead_nic", Cause.ALL_PRESENT_STUCK, (), (0, 1, 2, 3)),
+    Hang("dead_nic", Cause.ALL_PRESENT_STUCK, (1, 2), (0, 3), env=DEEP),
+    Hang("killed", Cause.RANK_DEAD, (2,), (0, 1, 3)),
+    Hang("blocked_launch", Cause.RANK_NOT_ENTERED, (1,), (0, 2, 3), releases=("2.27",)),
+    Hang("blocked_launch", Cause.ALL_PRESENT_STUCK, (1,), (0, 2, 3), releases=("2.30", "2.32")),
+    Hang("p2p_cycle", Cause.CROSS_GROUP_CYCLE, (0, 1, 2, 3), match_seq=1),
+    Hang("open_group", Cause.RANK_NOT_ENTERED, (0,), (1, 2, 3)),
+    Hang("stuck_connect", Cause.RANK_NOT_ENTERED, (1,), (0, 2, 3), releases=("2.27",)),
+    Hang("stuck_connect", Cause.ALL_PRESENT_STUCK, (1,), (0, 2, 3), releases=("2.30", "2.32")),
+)
+NO_HANGS = ("slow_rank", "idle", "unobservable_last")
+
+CASES = [
+    pytest.param(hang, release, id="-".join([hang.scenario, *hang.env.values(), release]))
+    for hang in HANGS
+    for release in hang.releases
+]
+
+
+@pytest.fixture
+def scene(tmp_path, monkeypatch):
+    """Starts a scenario and gives its process and its spool, once every op in flight is overdue."""
+    monkeypatch.setenv("COMMINSIGHT_BOX_DIR", str(tmp_path / "boxes"))
+    started = []
+
+    def start(scenario, release, **env):
+        limits = {"COMMINSIGHT_OVERDUE_S": str(OVERDUE_S)} | env
+        context = staged(tmp_path, f"hangs/{scenario}", release, **limits)
+        started.append(context)
+        process = context.__enter__()
+        settled(process)
+        wait_until_overdue(tmp_path / "boxes")
+        return process, tmp_path / "spool"
+
+    yield start
+    for context in started:
+        context.__exit__(None, None, None)
+
+
+def wait_until_overdue(boxes):
+    """Until every slot is marked, and in any case for longer than the limit."""
+    begun = time.monotonic()
+    while time.monotonic() < begun + PATIENCE_S:
+        slots = [slot for box in boxes.iterdir() for slot in read_box(box).data.in_flight]
+        is_over = all(int(slot["state_word"]) & 0xFF == SLOT_OVERDUE for slot in slots)
+        if is_over and time.monotonic() > begun + 1.5 * OVERDUE_S:
+            return
+        time.sleep(0.02)
+
+
+def hang_of(spool):
+    """The hang verdict of the report, or None."""
+    found = [v for v in open_run(spool).report().verdicts if v.rule == "hang"]
+    return found[0] if found else None
+
+
+def check(hang, verdict):
+    """The verdict says what the row says."""
+    assert verdict is not None
+    told = (verdict.cause, verdict.culprits, verdict.victims)
+    assert told == (hang.cause, hang.culprits, hang.victims)
+    assert verdict.first_bad_op.comm_label in hang.comm
+    assert verdict.first_bad_op.match_seq == hang.match_seq
+
+
+@pytest.mark.parametrize(("hang", "release"), CASES)
+def test_a_hang_is_explained_while_it_lasts_and_after_its_end(hang, release, scene):
+    process, spool = scene(hang.scenario, release, **hang.env)
+    check(hang, hang_of(spool))
+    kill(process)
+    check(hang, hang_of(spool))
+
+
+@pytest.mark.parametrize("scenario", NO_HANGS)
+@pytest.mark.parametrize("release", ["2.27", "2.28", "2.30", "2.32"])
+def test_what_only_looks_like_a_hang_accuses_nobody(scenario, release, scene):
+    process, spool = scene(scenario, release)
+    assert not any(v.rule == "hang" for v in open_run(spool).report().verdicts)
+    kill(process)
+    verdicts = open_run(spool).report().verdicts
+    assert not any(v.culprits for v in verdicts if v.rule == "hang")
