@@ -15,15 +15,17 @@ import msgspec
 from comminsight.analysis.alignment import AlignedStep, align_steps
 from comminsight.analysis.measures import Clock, straggler_measures
 from comminsight.capture.session import SessionData
-from comminsight.diagnosis.verdicts import judge_run
+from comminsight.diagnosis.ras import with_ras
+from comminsight.diagnosis.verdicts import is_unresolved, judge_run
 from comminsight.model.hang import HangEvent
 from comminsight.model.manifest import LaunchManifest
 from comminsight.model.measures import StragglerMeasures
+from comminsight.model.ras import RasReading
 from comminsight.model.report import RunFacts, RunReport, StepRow
 from comminsight.model.step import StepSummary
 from comminsight.model.tally import Tally
 from comminsight.model.trace import RunTrace
-from comminsight.model.verdict import Coverage, Message
+from comminsight.model.verdict import Coverage, Message, Verdict
 from comminsight.model.views import StepOps, TemplateScore
 from comminsight.pipeline.breaks import at_first_break
 from comminsight.pipeline.coverage import run_coverage
@@ -36,6 +38,7 @@ from comminsight.pipeline.load import LoadedRun, load_run, sort_out, world_size
 from comminsight.pipeline.manifest import read_manifests
 from comminsight.pipeline.notes import run_notes, stack_notes
 from comminsight.pipeline.observe import killed, last_sign_ns, observe
+from comminsight.pipeline.ras_store import ras_of, read_kept_ras
 from comminsight.pipeline.rebuild import SessionSteps, rebuild_session
 from comminsight.pipeline.report import run_report, step_rows
 from comminsight.pipeline.step_store import write_steps
@@ -74,6 +77,10 @@ class Run:
     @cached_property
     def _hang_files(self) -> tuple[list[HangEvent], list[str]]:
         return read_hangs(self.paths)
+
+    @cached_property
+    def _ras_files(self) -> tuple[list[RasReading], list[str]]:
+        return read_kept_ras(self.paths)
 
     @cached_property
     def loaded(self) -> LoadedRun:
@@ -186,22 +193,40 @@ class Run:
             )
         return self._measures[clock]
 
-    def report(self, *, clock: Clock = "aligned") -> RunReport:
-        """The report: facts, coverage, steps, ranks, verdicts."""
+    def report(self, *, clock: Clock = "aligned", ras: Sequence[RasReading] = ()) -> RunReport:
+        """The report: facts, coverage, steps, ranks, verdicts; ``ras`` are answers of NCCL's RAS
+        that were not asked for by ``run``."""
         measures, coverage = self.measures(clock), self.coverage()
         communicators = self.trace.communicators
         events = [renumbered(event, communicators) for event in self._hang_files[0]]
-        verdicts = judge_run(self.trace, measures, coverage, events, self.final_view())
+        at_end = self.final_view()
+        verdicts = judge_run(self.trace, measures, coverage, events, at_end)
+        verdicts, ras_notes = self._with_ras(verdicts, ras, events, at_end)
         verdicts = explained(verdicts, self.loaded, self.trace, len(self.aligned_steps))
         facts = msgspec.structs.replace(self.facts, clock=clock)
         return run_report(
             facts, self.trace.communicators, self.step_rows(), measures, coverage, verdicts,
-            notes=(*self.notes(), *stack_notes(self._hang_files[0], verdicts)), tally=self.tally,
+            notes=(*self.notes(), *stack_notes(self._hang_files[0], verdicts), *ras_notes),
+            tally=self.tally,
         )  # fmt: skip
+
+    def _with_ras(
+        self,
+        verdicts: tuple[Verdict, ...],
+        given: Sequence[RasReading],
+        events: Sequence[HangEvent],
+        at_end: HangEvent,
+    ) -> tuple[tuple[Verdict, ...], tuple[Message, ...]]:
+        """The verdicts with what RAS says of the moment that they judge."""
+        lasting = [event for event in events if is_unresolved(event, self.trace)]
+        readings = ras_of(given, self._ras_files[0], lasting)
+        judged_by = lasting[-1] if lasting else at_end
+        return with_ras(verdicts, readings, judged_by, self.trace.communicators)
 
     def notes(self) -> tuple[Message, ...]:
         """What a reader should know besides the verdicts."""
-        unreadable = (*self._manifest_files[1], *self._hang_files[1], *self.loaded.problems)
+        files = (*self._manifest_files[1], *self._hang_files[1], *self._ras_files[1])
+        unreadable = (*files, *self.loaded.problems)
         return run_notes(self.loaded, self.manifests, self._rebuilt, unreadable)
 
     def write_steps(self) -> Path:

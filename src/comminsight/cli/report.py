@@ -15,6 +15,7 @@ from comminsight.cli.typed import call, progress, terminal_width, write_output
 from comminsight.errors import ExitCode
 from comminsight.model.report import RunReport
 from comminsight.model.verdict import Cause, Confidence
+from comminsight.pipeline.ras_store import read_ras
 from comminsight.report.json_form import report_json
 from comminsight.report.page import wants_color
 from comminsight.report.text import render_report
@@ -32,6 +33,12 @@ def report(
     templates: Annotated[
         Path | None, typer.Option(help="folder with templates of your own")
     ] = None,
+    ras: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="an answer of NCCL's RAS (what ncclras printed, JSON or text) as evidence"
+        ),
+    ] = None,
     fail_on: Annotated[
         FailOn, typer.Option(help="exit 10 on any finding, or only on one of high confidence")
     ] = FailOn.NEVER,
@@ -40,9 +47,10 @@ def report(
     ] = False,
 ) -> int:
     """Say what went wrong in a run, who caused it, who suffered, and what is not known."""
+    answers = [read_ras(path) for path in ras or ()]
     progress(f"reading {run}")
     opened = open_run(run, template_folders=[templates] if templates else [])
-    made = opened.report(clock=clock.value)
+    made = opened.report(clock=clock.value, ras=answers)
     if json:
         write_output(report_json(made))
     else:

@@ -20,6 +20,9 @@ CYCLE_EDGE = "evidence.cycle_edge"
 SIGNATURE = "evidence.signature"
 OTHER_ORIGIN = "evidence.other_origin"
 AT_DEATH = "evidence.at_death"
+STAGE = "evidence.stage"
+CHANNELS = "evidence.channels"
+PENDING = "evidence.pending"
 STACK = "evidence.stack"
 COST = "evidence.cost"
 ONSET = "evidence.onset"
@@ -31,8 +34,29 @@ INDEX_ELSEWHERE = "evidence.index_elsewhere"
 ALIKE = "evidence.alike"
 TRANSFER = "evidence.transfer"
 NOTHING_PERSISTS = "evidence.nothing_persists"
+# by NCCL's RAS, each beside what the run's own records say
+RAS_ASKED = "evidence.ras_asked"
+RAS_GIVEN = "evidence.ras_given"
+RAS_AHEAD = "evidence.ras_ahead"
+RAS_EQUAL = "evidence.ras_equal"
+RAS_LAUNCHED = "evidence.ras_launched"
+RAS_DEAD_TOO = "evidence.ras_dead_too"
+RAS_DEAD_LEAD = "evidence.ras_dead_lead"
+RAS_DEAD_BUT_ALIVE = "evidence.ras_dead_but_alive"
+RAS_SILENT = "evidence.ras_silent"
+RAS_GONE_UNNAMED = "evidence.ras_gone_unnamed"
+RAS_LEFT = "evidence.ras_left"
+RAS_STATUS = "evidence.ras_status"
+RAS_INIT_ERROR = "evidence.ras_init_error"
+RAS_ASYNC_ERROR = "evidence.ras_async_error"
+RAS_UNRECORDED = "evidence.ras_unrecorded"
+RAS_OTHER_PROCESS = "evidence.ras_other_process"
+RAS_MORE = "evidence.ras_more"
 
 MISSING_RANKS = "missing.ranks"
+MISSING_KERNEL_EVENTS = "missing.kernel_events"
+MISSING_NETWORK_EVENTS = "missing.network_events"
+MISSING_PEERS = "missing.peers"
 MISSING_RECORDS = "missing.records"
 MISSING_STACK = "missing.stack"
 MISSING_PROGRESS = "missing.progress"
@@ -51,8 +75,15 @@ MISSING_REPLICAS = "missing.replicas"
 MISSING_AGREEMENT = "missing.agreement"
 MISSING_PORT = "missing.port"
 MISSING_COMMON_CAUSE = "missing.common_cause"
+MISSING_RAS_OURS = "missing.ras_ours"
+MISSING_RAS_END = "missing.ras_end"
+MISSING_RAS_UNREAD = "missing.ras_unread"
 
 READ_STACK = "action.read_stack"
+CHECK_STREAM = "action.check_stream"
+CHECK_HOST = "action.check_host"
+END_GROUP = "action.end_group"
+CHECK_LINK = "action.check_link"
 TAKE_STACK = "action.take_stack"
 COMPARE_PATHS = "action.compare_paths"
 READ_FIRST_ERROR = "action.read_first_error"
@@ -64,6 +95,7 @@ PROFILE_RANK = "action.profile_rank"
 COMPARE_HOST = "action.compare_host"
 REBALANCE = "action.rebalance"
 RECORD_LONGER = "action.record_longer"
+CHECK_PROCESS = "action.check_process"
 
 CODES: dict[str, tuple[str, ...]] = {
     # ranks that never entered an op, and the last one of its kind that they did enter
@@ -85,6 +117,12 @@ CODES: dict[str, tuple[str, ...]] = {
     # a second origin that fewer ranks wait for
     OTHER_ORIGIN: ("ranks", "n_waiting"),
     AT_DEATH: ("rank", "op", "comm", "match_seq", "age_ns"),
+    # how far the op of these ranks came; stage is a code of its own
+    STAGE: ("ranks", "op", "comm", "match_seq", "stage"),
+    # channels of one rank that have not stopped, of n_channels
+    CHANNELS: ("rank", "channels", "n_channels"),
+    # a rank inside several P2P calls made at once, and the ranks whose calls have not finished
+    PENDING: ("rank", "n_calls", "comm", "peers", "age_ns"),
     # the stack itself is in Evidence.text
     STACK: ("rank", "source"),
     # median cost of this rank over the steps in which it acted, and the median step time
@@ -101,8 +139,45 @@ CODES: dict[str, tuple[str, ...]] = {
     TRANSFER: ("ranks", "comm", "cost_ns"),
     # the largest cost of any single rank, and the smallest that would be named
     NOTHING_PERSISTS: ("cost_ns", "needed_ns", "n_steps"),
+    # source is the name of a file; members are comm_ranks, ranks those that are known globally
+    RAS_ASKED: ("source",),
+    RAS_GIVEN: ("source", "timestamp"),
+    # launches of an op by ranks that never entered it by the records: more than, or as many as
+    # the others that those who wait in it launched
+    RAS_AHEAD: ("ranks", "op", "comm", "others"),
+    RAS_EQUAL: ("ranks", "op", "comm", "others"),
+    RAS_LAUNCHED: (
+        "ranks",
+        "members",
+        "n_members",
+        "comm",
+        "op",
+        "launched",
+        "n_others",
+        "others",
+    ),
+    RAS_DEAD_TOO: ("ranks", "pid", "host"),
+    # only RAS tells that it is dead
+    RAS_DEAD_LEAD: ("ranks", "pid", "host"),
+    RAS_DEAD_BUT_ALIVE: ("ranks", "pid", "host"),
+    RAS_SILENT: ("ranks", "pid", "host"),
+    RAS_GONE_UNNAMED: ("n_processes",),
+    RAS_LEFT: ("ranks", "members", "comm"),
+    RAS_STATUS: ("ranks", "members", "comm", "status"),
+    RAS_INIT_ERROR: ("ranks", "members", "comm", "error"),
+    RAS_ASYNC_ERROR: ("ranks", "members", "comm", "error"),
+    # a member that left no record here
+    RAS_UNRECORDED: ("ranks", "members", "comm", "pid", "host", "device"),
+    RAS_OTHER_PROCESS: ("rank", "pid", "ras_pid", "host", "comm"),
+    RAS_MORE: ("n",),
     MISSING_RANKS: ("ranks",),
     MISSING_RECORDS: ("ranks", "lost"),
+    # ops of these ranks were recorded without the events that tell their end
+    MISSING_KERNEL_EVENTS: ("ranks",),
+    # what the network side of these ranks waits for was not recorded
+    MISSING_NETWORK_EVENTS: ("ranks",),
+    # with whom the P2P calls of these ranks are
+    MISSING_PEERS: ("ranks",),
     # reason is a code of the stack ladder, "" when no stack was asked for
     MISSING_STACK: ("rank", "reason"),
     # ranks of which nothing recorded tells how far they came
@@ -129,7 +204,15 @@ CODES: dict[str, tuple[str, ...]] = {
     MISSING_PORT: ("comm",),
     # all ranks became slower alike: nobody among them is the origin
     MISSING_COMMON_CAUSE: ("step", "before_ns", "after_ns"),
+    # an answer of RAS that names a communicator of this run
+    MISSING_RAS_OURS: ("source",),
+    MISSING_RAS_END: ("source",),
+    MISSING_RAS_UNREAD: ("source", "n"),
     READ_STACK: ("rank",),
+    CHECK_STREAM: ("ranks",),
+    CHECK_HOST: ("ranks",),
+    END_GROUP: ("ranks", "op", "comm"),
+    CHECK_LINK: ("ranks",),
     TAKE_STACK: ("rank",),
     COMPARE_PATHS: ("ranks", "op", "comm"),
     READ_FIRST_ERROR: ("ranks",),
@@ -141,6 +224,8 @@ CODES: dict[str, tuple[str, ...]] = {
     COMPARE_HOST: ("host",),
     REBALANCE: ("place",),
     RECORD_LONGER: ("needed",),
+    # a process that only RAS tells to be gone or silent
+    CHECK_PROCESS: ("pid", "host"),
 }
 
 MEASURES: tuple[str, ...] = (

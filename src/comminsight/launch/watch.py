@@ -19,6 +19,7 @@ from comminsight.diagnosis.hang import judge_hang
 from comminsight.errors import InputError
 from comminsight.launch.boxes import RunBoxes
 from comminsight.launch.ends import EndWatch
+from comminsight.launch.ras_asking import RasAsking, job_environment
 from comminsight.model.hang import HangEvent, Stack
 from comminsight.model.manifest import ProcessEnd
 from comminsight.model.units import ns_from_seconds
@@ -49,6 +50,7 @@ class Watch:
     notes: list[Message] = field(default_factory=list)
     ends: tuple[ProcessEnd, ...] = ()
     _end_watch: EndWatch = field(default_factory=EndWatch)
+    _ras: RasAsking = field(default_factory=RasAsking)
     _seen: frozenset[tuple[int, int, int]] = frozenset()
     _n_events: int = 0
     _n_overdue: int = 0
@@ -80,6 +82,7 @@ class Watch:
             return
         self._seen |= news
         self._n_events += 1
+        self._ras.begin(sessions, job_environment(self.boxes), self.paths, event.observed_mono_ns)
         communicators = joined_communicators(sessions)[0]
         suspects = judge_hang(event, communicators).culprits
         stacks = take_stacks(sessions, suspects, self.boxes.spool, self.stack_signal)
@@ -114,6 +117,7 @@ class Watch:
         self.boxes.settle()
         self.ends = self._end_watch.close()
         self.notes += self.boxes.archive(self.paths.boxes)
+        self.notes += self._ras.finish()
 
     def note(self, code: str, error: str) -> None:
         """Keep a note once, and not without end."""

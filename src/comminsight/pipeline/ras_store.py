@@ -1,0 +1,67 @@
+"""Answers of NCCL's RAS in a run: the bytes as they came, beside the hang event they belong to."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from comminsight.errors import InputError
+from comminsight.format.ras import MAX_ANSWER_BYTES, parse_ras
+from comminsight.model.hang import HangEvent
+from comminsight.model.ras import RasForm, RasReading
+from comminsight.pipeline.layout import RunPaths
+
+PREFIX = "ras-"
+SUFFIX = {RasForm.JSON: ".json", RasForm.TEXT: ".txt"}
+NAME = re.compile(rf"{PREFIX}(\d{{1,18}})\.(?:json|txt)", re.ASCII)
+
+
+def write_ras(paths: RunPaths, form: RasForm, data: bytes, *, observed_mono_ns: int) -> Path:
+    """The new file; ``observed_mono_ns`` names the hang event."""
+    path = paths.hangs / f"{PREFIX}{observed_mono_ns}{SUFFIX[form]}"
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_bytes(data)
+    os.replace(temporary, path)
+    return path
+
+
+def read_kept_ras(paths: RunPaths) -> tuple[list[RasReading], list[str]]:
+    """Answers in the order of their events, and the names of files that are none."""
+    readings, unreadable = [], []
+    for path in sorted(paths.hangs.glob(f"{PREFIX}*")):
+        if (named := NAME.fullmatch(path.name)) is None:
+            continue  # one that is just being written
+        try:
+            readings.append(read_ras(path, observed_mono_ns=int(named[1])))
+        except InputError:
+            unreadable.append(path.name)
+    return sorted(readings, key=lambda reading: reading.observed_mono_ns), unreadable
+
+
+def read_ras(path: Path, *, observed_mono_ns: int = 0) -> RasReading:
+    """The answer in one file.
+
+    Raises InputError when the file cannot be read or is no answer.
+    """
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MAX_ANSWER_BYTES + 1)
+    except OSError as error:
+        raise InputError(
+            f"cannot be read: {error.strerror}", path=str(path),
+            next_step="give the file that the output of ncclras was kept in",
+        ) from error  # fmt: skip
+    answer = parse_ras(data, path=str(path))
+    return RasReading(answer=answer, source=path.name, observed_mono_ns=observed_mono_ns)
+
+
+def ras_of(
+    given: Sequence[RasReading], kept: Sequence[RasReading], lasting: Sequence[HangEvent]
+) -> tuple[RasReading, ...]:
+    """What may speak about the run as it is judged: files given by hand, and the last answer that
+    was asked for while a hang that lasts was seen. One of a stall that is over says nothing."""
+    asked_for = {event.observed_mono_ns for event in lasting}
+    fitting = [reading for reading in kept if reading.observed_mono_ns in asked_for]
+    return (*fitting[-1:], *given)
