@@ -86,6 +86,29 @@ def test_numbers_of_nccl_count_per_function(tmp_path):
     assert ops["match_seq"].tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
+def test_tags_and_streams_of_the_user_are_kept(tmp_path):
+    ops = play(tmp_path, "sequences/01_tags", "2.32").member(0).ops
+    assert ops["user_tag"].tolist() == [7, 8, 9, 10, 0]
+    assert ops["stream_id"][0] == ops["stream_id"][4] != ops["stream_id"][1]
+    older = play(tmp_path / "v6", "sequences/01_tags", "2.30").member(0).ops
+    assert not older["user_tag"].any()
+
+
+def test_with_calls_alone_no_end_is_seen(tmp_path):
+    played = play(tmp_path, "sequences/01_single", COMMINSIGHT_NCCL_MASK="api")
+    assert story(played.member(0).ops) == "AR?NO_KERNEL_EVENTS*4"
+    assert not played.member(0).ops["end_ns"].any()
+
+
+@pytest.mark.parametrize("release", ["2.27", "2.30", "2.32"])
+def test_small_ops_are_counted_where_they_are_not_wanted(release, tmp_path):
+    env = {"COMMINSIGHT_MIN_SIZE_BYTES": "3000"}
+    played = play(tmp_path, "sequences/03_group", release, **env)
+    agreement.check_conservation(played, lambda call: True)
+    # 64, 16, 512, 32 and 128 elements of 4 bytes, in one case of both ranks, are below
+    assert played.losses == {LossReason.BELOW_MIN_SIZE: 2 * 5}
+
+
 @pytest.mark.parametrize("release", ["2.27", "2.30"])
 def test_bytes_are_right_whoever_tells_the_count(release, tmp_path):
     ops = play(tmp_path, "sequences/19_dtypes", release).member(0).ops
