@@ -23,7 +23,10 @@ ci_slot* find_op(Door& d, const Token& token) {
   ci_slot& slot = d.recorder->slots[static_cast<int>(token.slot)];
   const uint32_t word = load_acquire(slot.state_word);
   const bool is_there = slot_state(word) == CI_SLOT_IN_FLIGHT || slot_state(word) == CI_SLOT_OVERDUE;
-  return is_there && slot_generation(word) == token.generation ? &slot : nullptr;
+  if (!is_there || slot_generation(word) != token.generation) return nullptr;
+  // A forged communicator must not become an index; a channel's token has none.
+  const bool has_comm = token.type != kChannelToken && token.type != kFanChannelToken;
+  return !has_comm || load_relaxed(slot.record.comm_index) == token.comm ? &slot : nullptr;
 }
 
 void describe(Door& d, uint32_t comm, ci_record* record, bool is_p2p, const char* func, size_t count,
