@@ -8,7 +8,7 @@ NATIVE_SOURCES := CMakeLists.txt $(wildcard native/*.h native/src/* native/nccl/
 NATIVE_STAMP := build/native/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help precheck setup check test test-native score demo native bench wire docs clean
+.PHONY: help precheck setup check test test-native score demo native bench gpu wire docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -57,6 +57,9 @@ demo: setup ## a real 8-rank job with a planted slow rank, then one that hangs
 
 bench: setup ## every benchmark, printed as tables
 	@$(BIN)/python benchmarks/run_all.py
+
+gpu: setup ## a real NCCL job under the plugin, where a GPU is (GPU_PYTHON=the Python whose torch has NCCL)
+	@PYTHONPATH=src $(BIN)/python tools/gpu_check.py $(GPU_PYTHON)
 
 docs: setup ## build the documentation
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build
