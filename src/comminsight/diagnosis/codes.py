@@ -78,6 +78,7 @@ MISSING_COMMON_CAUSE = "missing.common_cause"
 MISSING_RAS_OURS = "missing.ras_ours"
 MISSING_RAS_END = "missing.ras_end"
 MISSING_RAS_UNREAD = "missing.ras_unread"
+MISSING_RAS_AGREEMENT = "missing.ras_agreement"
 
 READ_STACK = "action.read_stack"
 CHECK_STREAM = "action.check_stream"
@@ -208,6 +209,8 @@ CODES: dict[str, tuple[str, ...]] = {
     MISSING_RAS_OURS: ("source",),
     MISSING_RAS_END: ("source",),
     MISSING_RAS_UNREAD: ("source", "n"),
+    # RAS contradicts the records: the evidence says in what
+    MISSING_RAS_AGREEMENT: ("source",),
     READ_STACK: ("rank",),
     CHECK_STREAM: ("ranks",),
     CHECK_HOST: ("ranks",),

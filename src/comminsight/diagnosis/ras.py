@@ -23,6 +23,7 @@ from comminsight.model.topology import Communicator
 from comminsight.model.verdict import Cause, Confidence, Evidence, Message, Verdict
 
 ABSENCES = frozenset({Cause.RANK_NOT_ENTERED, Cause.CONTROL_FLOW_SKIP})
+CONTRADICTIONS = frozenset({codes.RAS_AHEAD, codes.RAS_DEAD_BUT_ALIVE, codes.RAS_OTHER_PROCESS})
 LESS = {Confidence.HIGH: Confidence.MEDIUM, Confidence.MEDIUM: Confidence.LOW}
 
 
@@ -64,19 +65,28 @@ def _supported(
     missing = (*verdict.missing, *_missing(reading, join))
     if not join.matches:
         return replace(verdict, missing=missing)
-    about = list(_about_absence(verdict, join, event))
-    found = ras_evidence(reading.answer, join, event)
-    is_contradicted = any(one.message.code == codes.RAS_AHEAD for one in about)
-    confidence = verdict.confidence
-    if is_contradicted and reading.observed_mono_ns:  # what was given may be of another moment
-        confidence = LESS.get(confidence, confidence)
+    found = [*_about_absence(verdict, join, event), *ras_evidence(reading.answer, join, event)]
+    found.sort(key=lambda one: one.message.code not in CONTRADICTIONS)
+    if found and found[0].message.code in CONTRADICTIONS:
+        missing = (*missing, message(codes.MISSING_RAS_AGREEMENT, source=reading.source))
+    stacks = [one for one in verdict.evidence if one.kind == "stack"]
+    others = [one for one in verdict.evidence if one.kind != "stack"]
     return replace(
         verdict,
-        confidence=confidence,
-        evidence=(*verdict.evidence, _source(reading), *about, *found),
+        confidence=_confidence(verdict, reading, found),
+        evidence=(*others, _source(reading), *found, *stacks),
         missing=missing,
         next_actions=(*verdict.next_actions, *_actions(found)),
     )
+
+
+def _confidence(verdict: Verdict, reading: RasReading, found: Sequence[Evidence]) -> Confidence:
+    """Less where RAS counted more launches of the absent rank; not by an answer that was given by
+    hand, which may be of another moment."""
+    is_doubted = any(one.message.code == codes.RAS_AHEAD for one in found)
+    if is_doubted and reading.observed_mono_ns:
+        return LESS.get(verdict.confidence, verdict.confidence)
+    return verdict.confidence
 
 
 def _source(reading: RasReading) -> Evidence:

@@ -78,6 +78,7 @@ def test_an_absent_rank_that_launched_more_by_ras_is_a_contradiction_that_is_sai
         "ranks": [2], "op": "all_reduce", "comm": WORLD.label, "others": 42,
     }  # fmt: skip
     assert (alone.confidence, made.confidence) == (Confidence.HIGH, Confidence.MEDIUM)
+    assert made.missing[-1].code == codes.MISSING_RAS_AGREEMENT
     assert (made.cause, made.culprits) == (alone.cause, alone.culprits)
 
 
@@ -165,6 +166,19 @@ def test_another_process_behind_a_rank_is_a_contradiction_that_is_said() -> None
     assert said(judged(ras_json(ras_comm(1, ranks)))[1])[codes.RAS_OTHER_PROCESS] == {
         "rank": 1, "pid": 5001, "ras_pid": 7777, "host": "10.0.0.1", "comm": WORLD.label,
     }  # fmt: skip
+
+
+def test_stacks_stay_last_and_contradictions_come_first() -> None:
+    seen = replace(RANK_2_ABSENT, stacks=event(4, [], stacks=[2]).stacks)
+    ranks = ranks_of(42, 42, 43)
+    ranks[1]["pid"] = 7777
+    _, made = judged(ras_json(ras_comm(1, ranks, [ras_missing(3, silent=True)])), seen)
+    kinds = [entry.kind for entry in made.evidence]
+    assert (kinds.count("stack"), kinds[-1]) == (1, "stack")
+    assert [entry.message.code for entry in made.evidence if entry.kind == "ras"] == [
+        codes.RAS_ASKED, codes.RAS_AHEAD, codes.RAS_OTHER_PROCESS, codes.RAS_SILENT,
+        codes.RAS_LAUNCHED,
+    ]  # fmt: skip
 
 
 def test_an_answer_of_another_job_is_no_evidence() -> None:
