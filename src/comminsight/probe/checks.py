@@ -197,16 +197,25 @@ def loads(facts: MachineFacts) -> Iterable[CheckResult]:
         yield result(OK, "load", "good", releases=", ".join(good))
     for probe in facts.trial.probes:
         if what := trouble(probe):
-            yield result(PROBLEM, "load", what, release=probe.release, reason=probe.error)
+            reason = why_not(probe)
+            yield result(PROBLEM, "load", what, release=probe.release, reason=reason)
 
 
 def trouble(probe: Probe) -> str:
     """What is wrong with a load, "" for nothing."""
-    if probe.error or not probe.symbol:
+    if probe.died_of_signal:
+        return "crashed"
+    if not probe.loaded:
         return "failed"
-    if probe.unwritten or probe.nonzero:
+    if probe.unwritten or probe.nonzero or probe.init_errors:
         return "misbehaved"
-    return "" if probe.box else "inert"
+    return "" if probe.box_path and not probe.inert_reason else "inert"
+
+
+def why_not(probe: Probe) -> str:
+    """The reason that a load gives for its trouble, "" where it gives none."""
+    told = [f"{attempt.name}: {attempt.error}" for attempt in probe.attempts if attempt.error]
+    return probe.inert_reason or "; ".join(told)
 
 
 def folder_fault(folder: FolderFacts) -> str:

@@ -17,26 +17,35 @@ from pathlib import Path
 import msgspec
 
 PROGRAM = "fake_nccl"
-NAME_ONLY = "2.27.3"  # the release that takes no path
 PLUGIN_NAME = "comminsight"
 DEADLINE_S = 20.0
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One name that the loader was asked for, and its complaint."""
+
+    name: str = ""
+    error: str = ""
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """What the host program prints about one load, one communicator and one AllReduce."""
 
     release: str = ""
-    attempts: tuple[str, ...] = ()
-    path: str = ""
+    loaded: bool = False
+    attempts: tuple[Attempt, ...] = ()
     symbol: str = ""
     unwritten: int = 0  # starts that left the handle as it was
     nonzero: int = 0  # callbacks that returned an error
-    box: str = ""
-    error: str = ""
+    init_errors: int = 0
+    box_path: str = ""
+    inert_reason: str = ""
+    died_of_signal: int = 0
 
 
 class _Release(msgspec.Struct, frozen=True):
     release: str
+    takes_paths: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +63,25 @@ def try_plugin(library: Path, environment: Mapping[str, str]) -> Trial:
         return Trial()
     try:
         listed = run([str(program), "--list-releases"], environment).splitlines()
-        releases = [msgspec.json.decode(line, type=_Release).release for line in listed]
+        releases = [msgspec.json.decode(line, type=_Release) for line in listed]
     except (OSError, subprocess.SubprocessError, msgspec.MsgspecError) as error:
         return Trial(failure=short(error))
     with trial_environment(library, environment) as own:
         return Trial(tuple(probe(program, library, release, own) for release in releases))
 
 
-def probe(program: Path, library: Path, release: str, environment: Mapping[str, str]) -> Probe:
-    """One load; what went wrong with the program itself is the probe's ``error``."""
-    value = PLUGIN_NAME if release == NAME_ONLY else str(library)
-    command = [str(program), "--probe", "--release", release, "--plugin", value]
+def probe(program: Path, library: Path, release: _Release, environment: Mapping[str, str]) -> Probe:
+    """One load; what went wrong with the program itself is told as an attempt."""
+    value = str(library) if release.takes_paths else PLUGIN_NAME
+    command = [str(program), "--probe", "--release", release.release, "--plugin", value]
     try:
         found = msgspec.json.decode(run(command, environment), type=Probe)
     except (OSError, subprocess.SubprocessError, msgspec.MsgspecError) as error:
-        return Probe(release=release, error=short(error))
+        attempt = Attempt(name=command[0], error=short(error))
+        return Probe(release=release.release, attempts=(attempt,))
     with contextlib.suppress(OSError):
-        if found.box.endswith(".box"):
-            Path(found.box).unlink()
+        if found.box_path.endswith(".box"):
+            Path(found.box_path).unlink()
     return found
 
 

@@ -15,14 +15,16 @@ from comminsight.probe.elf import ElfFacts
 from comminsight.probe.facts import MachineFacts
 from comminsight.probe.folder import FolderFacts, FolderKind
 from comminsight.probe.packages import Found
-from comminsight.probe.trial import Probe, Trial
+from comminsight.probe.trial import Attempt, Probe, Trial
 from comminsight.report.catalogue import LANGUAGES, catalogue
 from comminsight.report.checkup_text import headline, render_checkup
 
 GOOD_FOLDER = FolderFacts(
     "/f", FolderKind.FOLDER, is_own=True, is_writable=True, free_bytes=1 << 40
 )  # fmt: skip
-GOOD_PROBE = Probe(release="2.30", symbol="ncclProfiler_v6", box="/f/1.box")
+GOOD_PROBE = Probe(
+    release="2.30", loaded=True, symbol="ncclProfiler_v6", box_path="/f/1.box"
+)  # fmt: skip
 STACK = Stack(global_rank=-1, pid=1, source=StackSource.PY_SPY)
 GOOD = MachineFacts(
     library="/l.so",
@@ -48,10 +50,11 @@ def stack(reason):
 
 
 def probes(**changes):
-    fields = {"release": "2.31", "symbol": "ncclProfiler_v7", "box": "/f/2.box"} | changes
+    fields = {"release": "2.31", "loaded": True, "box_path": "/f/2.box"} | changes
     return Trial((GOOD_PROBE, Probe(**fields)))
 
 
+NOT_FOUND = Attempt(name="lib.so", error="not found")
 MISSING = FolderKind.MISSING
 PROBLEMS = [
     ({"elf": None, "elf_error": "ENOENT"}, {"library_unreadable"}),
@@ -81,10 +84,13 @@ PROBLEMS = [
     ({"stack": stack("stack.py_spy_denied")}, {"stacks_none"}),
     ({"nccl": (Found("2.31.2", "/p"),)}, {"kernel_events_cost"}),
     ({"nccl": (Found("2.27.3", "/p"), Found("2.19.3", "/q"))}, {"no_path", "no_table"}),
-    ({"trial": probes(symbol="", error="not found")}, {"load_failed"}),
+    ({"trial": probes(loaded=False, attempts=(NOT_FOUND,))}, {"load_failed"}),
+    ({"trial": probes(loaded=False, died_of_signal=11)}, {"load_crashed"}),
+    ({"trial": probes(init_errors=1)}, {"load_misbehaved"}),
+    ({"trial": probes(inert_reason="disk full")}, {"load_inert"}),
     ({"trial": probes(unwritten=1)}, {"load_misbehaved"}),
     ({"trial": probes(nonzero=1)}, {"load_misbehaved"}),
-    ({"trial": probes(box="")}, {"load_inert"}),
+    ({"trial": probes(box_path="")}, {"load_inert"}),
 ]
 UNKNOWN = [
     ({"glibc": (0, 0)}, {"fit_glibc_unknown"}),
@@ -174,6 +180,11 @@ def test_problems_come_first_and_are_counted():
     text = render_checkup(two, width=200)
     assert text.index("Problems") < text.index("Cannot tell") < text.index("In order")
     assert "COMMINSIGHT_DISABLE switches recording off. To do: unset COMMINSIGHT_DISABLE" in text
+
+
+def test_a_failed_load_tells_what_the_loader_said():
+    checkup = examined({"trial": probes(loaded=False, attempts=(NOT_FOUND,))})
+    assert "lib.so: not found" in render_checkup(checkup, width=200)
 
 
 def test_checks_are_one_list_of_small_functions():
