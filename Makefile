@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-NATIVE_SOURCES := CMakeLists.txt $(wildcard native/*.h native/src/* native/nccl/* native/tests/*)
+NATIVE_SOURCES := CMakeLists.txt $(wildcard native/*.h native/src/* native/nccl/* native/tests/* native/tests/fake_nccl/*)
 NATIVE_STAMP := build/native/.stamp
 
 .DEFAULT_GOAL := help
@@ -26,7 +26,7 @@ setup: $(VENV)/.stamp $(NATIVE_STAMP) ## create .venv, install everything, build
 $(NATIVE_STAMP): $(NATIVE_SOURCES) $(VENV)/.stamp
 	@$(BIN)/cmake -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Release -DCOMMINSIGHT_TESTS=ON >/dev/null
 	@$(BIN)/cmake --build build/native
-	@mkdir -p src/comminsight/_native && cp --remove-destination build/native/*.so src/comminsight/_native/
+	@mkdir -p src/comminsight/_native && cp --remove-destination build/native/*.so build/native/native/tests/fake_nccl/fake_nccl src/comminsight/_native/
 	@touch $@
 
 native: $(NATIVE_STAMP) ## build the native libraries into the package
