@@ -1,7 +1,66 @@
 // Stops and states: the handle tells what they belong to.
 #include "door.h"
+#include "sampling.h"
 
 namespace ci::nccl {
+namespace {
+
+constexpr int32_t kNoState = 0;
+
+bool is_of_sampled_op(const Token& token) {
+  const bool is_op = token.type <= kChannelToken || token.type == kCopyToken;
+  return is_op && is_sampled(token.generation);
+}
+
+void stop_call(Door& d, const Token& token) {
+  if (ci_slot* slot = find_op(d, token)) raise_flags(*slot, CI_SLOTFLAG_API_RETURNED);
+}
+
+void stop_of(Door& d, const Token& token, void* handle) {
+  switch (token.type) {
+    case kCallToken: return stop_call(d, token);
+    case kTaskToken: return stop_task(d, token);
+    case kChannelToken: return stop_channel(d, token, 0);
+    case kGroupToken: return leave_group_call(d, token);
+    case kPlanToken:
+    case kVoidToken: return;
+    case kLaunchToken: return stop_launch(d, token);
+    case kFanCallToken: return note_fan_call_returned(d, fan_token_of(handle));
+    case kFanTaskToken: return stop_fan_task(d, fan_token_of(handle));
+    case kFanChannelToken: return stop_fan_channel(d, fan_token_of(handle), 0);
+    case kProxyToken: return stop_proxy_op(d, token);
+    case kStepToken: return stop_proxy_step(d, token);
+    case kCopyToken: return stop_copy(d, token, kNoState);
+  }
+  note_unknown(d);
+}
+
+void record_state_of(Door& d, const Token& token, void* handle, int32_t state, const StateArgs* args) {
+  const int64_t gpu_ns = state == kKernelChStop && args != nullptr ? static_cast<int64_t>(args->gpu_ns) : 0;
+  switch (token.type) {
+    case kVoidToken: return;
+    case kChannelToken:
+      if (state == kKernelChStop) return stop_channel(d, token, gpu_ns);
+      break;
+    case kFanChannelToken:
+      if (state == kKernelChStop) return stop_fan_channel(d, fan_token_of(handle), gpu_ns);
+      break;
+    case kGroupToken:
+      if (state == kGroupStartApiStop) return;
+      if (state == kGroupEndApiStart) return end_group_call(d, token);
+      break;
+    case kStepToken: return note_proxy_step(d, token, state, args);
+    case kProxyToken:
+      if (state == kProxyOpInProgress) return;
+      break;
+    case kCopyToken:
+      if (state == kCeCollStart || state == kCeCollComplete) return stop_copy(d, token, state);
+      break;
+  }
+  note_unknown(d);
+}
+
+}  // namespace
 
 void* start_known() { return void_token(kIgnored); }
 
@@ -10,38 +69,20 @@ void* start_unknown() {
   return d != nullptr ? note_unknown(*d) : void_token(kIgnored);
 }
 
-void* start_proxy_op(void*, void*, const ProxyOpPart&) { return void_token(kIgnored); }
-void* start_proxy_step(void*, const ProxyStepPart&) { return void_token(kIgnored); }
-
 void stop(void* handle) {
   Door* d = handle != nullptr ? door() : nullptr;
   if (d == nullptr) return;
   const Token token = token_of(handle);
-  switch (token.type) {
-    case kCallToken:
-      if (ci_slot* slot = find_op(*d, token)) raise_flags(*slot, CI_SLOTFLAG_API_RETURNED);
-      return;
-    case kTaskToken:
-    case kCopyToken: return stop_task(*d, token);
-    case kChannelToken: return stop_channel(*d, token, 0);
-    case kGroupToken: return leave_group_call(*d, token);
-    case kLaunchToken: return stop_launch(*d, token);
-    case kPlanToken:
-    case kVoidToken: return;
-  }
-  note_unknown(*d);
+  const CallbackTimer timer(*d, is_of_sampled_op(token));
+  stop_of(*d, token, handle);
 }
 
 void record_state(void* handle, int32_t state, const StateArgs* args) {
   Door* d = handle != nullptr ? door() : nullptr;
   if (d == nullptr) return;
   const Token token = token_of(handle);
-  if (token.type == kVoidToken) return;
-  if (token.type == kChannelToken && state == kKernelChStop)
-    return stop_channel(*d, token, args != nullptr ? static_cast<int64_t>(args->gpu_ns) : 0);
-  if (token.type == kGroupToken && state == kGroupEndApiStart) return end_group_call(*d, token);
-  if (token.type == kGroupToken && state == kGroupStartApiStop) return;
-  note_unknown(*d);
+  const CallbackTimer timer(*d, is_of_sampled_op(token));
+  record_state_of(*d, token, handle, state, args);
 }
 
 }  // namespace ci::nccl

@@ -18,22 +18,33 @@ void* start_unplaced(Door& d, const void* context) {
   return void_token(kRefused);
 }
 
+void* begin_op_of_group(Door& d, uint32_t comm, ci_record* record, uint64_t group) {
+  void* handle = begin_op(d, comm, record, CI_SLOTFLAG_API_SEEN, group);
+  if (group != 0 && token_of(handle).type == kCallToken)
+    join_group(d, Token::decode(group), reinterpret_cast<uint64_t>(handle));
+  return handle;
+}
+
+void* begin_p2p(Door& d, uint32_t comm, ci_record* record, Group* group, uint64_t group_token) {
+  const bool may_fold = group != nullptr && (nccl_mask(d) & kProxyStep) == 0;
+  void* handle = may_fold ? join_fan(d, *group, group_token, comm, *record) : nullptr;
+  return handle != nullptr ? handle : begin_op_of_group(d, comm, record, group_token);
+}
+
 void* begin_call(Door& d, uint32_t comm, const Call& call) {
-  const Token group = token_of(call.parent);
-  const Group* entry = find_group(d, group);
+  Group* group = find_group(d, token_of(call.parent));
+  const uint64_t group_token = group != nullptr ? reinterpret_cast<uint64_t>(call.parent) : 0;
   ci_record record = {};
-  describe(d, comm, &record, call.is_p2p, call.func, call.count, call.datatype, call.is_p2p ? -1 : call.root);
+  describe(d, comm, &record, call.is_p2p, call.func, call.count, call.datatype, call.root);
   record.user_tag = static_cast<int64_t>(call.user_tag);
   record.stream_id = folded(call.stream);
-  record.group_id = entry != nullptr ? load_relaxed(entry->group_id) : 0;
+  record.group_id = group != nullptr ? load_relaxed(group->group_id) : 0;
   record.op_seq = d.recorder->next_op_seq(comm);
-  // The peer of a P2P op is known with its task only.
-  if (!call.is_p2p) record.match_seq = d.recorder->comms.next_match(comm, record.kind, record.op, -1);
   record.enqueue_ns = mono_ns();
-  void* handle = begin_op(d, comm, &record, CI_SLOTFLAG_API_SEEN, entry != nullptr ? group.encode() : 0);
-  if (entry != nullptr && token_of(handle).type == kCallToken)
-    join_group(d, group, reinterpret_cast<uint64_t>(handle));
-  return handle;
+  // The peer of a P2P op, and so its place among those with this peer, is known with its task only.
+  if (call.is_p2p) return begin_p2p(d, comm, &record, group, group_token);
+  record.match_seq = d.recorder->comms.next_match(comm, record.kind, record.op, -1);
+  return begin_op_of_group(d, comm, &record, group_token);
 }
 
 }  // namespace

@@ -20,17 +20,18 @@ Door* door_of(Recorder& r) {
   fresh->recorder = &r;
   fresh->header = r.box.header();
   fresh->salt = r.salt();
+  fresh->pid = static_cast<int32_t>(r.facts.pid);
+  fresh->applied_mask = r.settings.profiler_mask;
+  fresh->guard.set_budget(r.settings.nccl_budget_ppm);
+  fresh->guard.set_clock_ns(measured_clock_ns());
   fresh->mask_lock = PTHREAD_MUTEX_INITIALIZER;
-  if (cas(current, seen, fresh)) return fresh;
+  if (cas(current, seen, fresh)) {
+    store_release(r.net_hook, make_net_record);
+    store_release(r.round_hook, round);
+    return fresh;
+  }
   munmap(at, sizeof(Door));
   return seen->recorder == &r ? seen : nullptr;
-}
-
-// v4 cannot name the calls; without a Group handle NCCL 2.27 tells nothing at all.
-int32_t mask_for(uint32_t mask, uint8_t abi_version) {
-  if (abi_version > 4 || mask == 0) return static_cast<int32_t>(mask);
-  const uint32_t tasks = (mask & kMaskApi) != 0 ? kGroup | kColl | kP2p : kGroup;
-  return static_cast<int32_t>((mask & 0xFF) | tasks);
 }
 
 void go_live(Door& d, uint32_t row, const Identity& identity, const DeviceFacts& facts, int32_t* mask) {
@@ -39,6 +40,7 @@ void go_live(Door& d, uint32_t row, const Identity& identity, const DeviceFacts&
   store_release(comm.is_live, 1);
   pthread_mutex_lock(&d.mask_lock);
   d.n_live_comms++;
+  store_relaxed(d.abi_version, identity.abi_version);
   if (mask != nullptr) __atomic_store_n(&d.mask_word, mask, __ATOMIC_RELEASE);
   pthread_mutex_unlock(&d.mask_lock);
 }
@@ -93,6 +95,7 @@ void close_context(void* context) {
   pthread_mutex_lock(&d->mask_lock);
   if (--d->n_live_comms == 0) __atomic_store_n(&d->mask_word, nullptr, __ATOMIC_RELEASE);
   pthread_mutex_unlock(&d->mask_lock);
+  settle_fans_of_comm(*d, row);
   d->recorder->retire_comm(row);
 }
 

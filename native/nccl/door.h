@@ -6,62 +6,81 @@
 #ifndef COMMINSIGHT_NCCL_DOOR_H
 #define COMMINSIGHT_NCCL_DOOR_H
 #include "event.h"
+#include "fans.h"
 #include "gpu_clock.h"
 #include "guard.h"
 #include "life.h"
+#include "proxy.h"
 #include "token.h"
 
 namespace ci::nccl {
 
+// How long a call whose group is over may be without a task before it is given up, and a fold without news.
+constexpr int64_t kGraceNs = kNsPerS;
+
 // Beside each slot.
 struct alignas(64) OpState {
-  uint64_t group;       // token of its group call; 0: none
-  uint64_t plan;        // token of the Group event of its task
-  uint64_t tail;        // token of the next op that ends with this one; 0: none
-  int64_t left_ns;      // when the drain thread first saw that its group call is over and it has no task
-  int64_t callback_ns;  // of a sampled op
-  uint32_t n_callbacks;
+  uint64_t group;    // token of its group call; 0: none
+  uint64_t plan;     // token of the Group event of its task
+  uint64_t tail;     // token of the next op that ends with this one; 0: none
+  int64_t left_ns;   // when the drain thread first saw that its group call is over and it has no task
   uint8_t has_bad_stamp;
   uint8_t is_untrusted;  // n_channels means nothing
   uint8_t is_symmetric;
-  uint8_t reserved;
+  uint8_t is_tail;
   uint32_t generation;  // of the slot; last, so that the drain thread never takes an op's state for another's
 };
-static_assert(offsetof(OpState, generation) % 8 == 0, "words");
 
 struct CommState {
   uint32_t is_live;
-  uint32_t is_blocking;      // a task began before its group call returned
-  uint32_t is_nonblocking;   // ... and one after
-  uint32_t distrusts_p2p;    // behind a shim that does not fill in the channels of P2P tasks
-  uint32_t n_untrusted;      // ops in flight with such channels
+  uint32_t is_blocking;     // a task began before its group call returned
+  uint32_t is_nonblocking;  // ... and one after
+  uint32_t distrusts_p2p;   // behind a shim that does not fill in the channels of P2P tasks
+  uint32_t has_untrusted;   // it had ops without trustworthy channels
+  uint32_t n_folds;
   GpuClock clock;
 };
 
 struct Group {
   enum Stage : uint32_t { kFree, kOpen, kLeft };
   static constexpr uint32_t kMembers = 64;
+  static constexpr uint32_t kFans = 4;  // communicators with P2P calls
   uint32_t word;  // generation << 8 | stage
   uint32_t group_id;
   uint32_t n_members;
+  uint64_t fans[kFans];        // tokens of calls in them
   uint64_t members[kMembers];  // tokens of ops
 };
 
 struct Door {
   static constexpr uint32_t kGroups = 512;
+  static constexpr uint32_t kFans = 128;
+  static constexpr uint32_t kProxies = 4096;
   Recorder* recorder;
   ci_box_header* header;
   uint32_t salt;
-  uint32_t n_live_comms;
+  int32_t pid;
   int32_t* mask_word;  // NCCL's; null while no communicator is live
+  uint32_t n_live_comms;
+  uint32_t applied_mask;
+  uint8_t abi_version;
   pthread_mutex_t mask_lock;  // init, finalize and the drain thread
+  int64_t next_round_ns;
   alignas(64) uint32_t next_group;
   uint32_t group_calls;
   uint32_t plans;
+  uint32_t next_fan;
+  alignas(64) uint32_t next_proxy;
+  alignas(64) int64_t sampled_ns;  // callbacks timed since the last sampled op ended
+  uint32_t n_sampled_callbacks;
   Guard guard;
   Group groups[kGroups];
   CommState comms[CI_COMM_CAPACITY + 1];
   OpState ops[CI_SLOT_CAPACITY];
+  Fan fans[kFans];
+  FanTask fan_tasks[kFans][Fan::kTasks];
+  Proxy proxies[kProxies];
+  NetState nets[CI_SLOT_CAPACITY];
 };
 
 // The door of this process; nullptr when nothing is recorded.
@@ -80,6 +99,7 @@ inline void* note_unknown(Door& d) {
 // --- door.cc
 // Row of a live communicator of ours; 0 otherwise.
 uint32_t comm_of(Door& d, const void* context);
+// The events NCCL is asked for at this moment.
 uint32_t nccl_mask(const Door& d);
 
 // --- ops.cc
@@ -90,28 +110,49 @@ void describe(Door& d, uint32_t comm, ci_record* record, bool is_p2p, const char
               const char* datatype, int32_t peer_or_root);
 // Begins the op; a void token when it is not recorded.
 void* begin_op(Door& d, uint32_t comm, ci_record* record, uint32_t slot_flags, uint64_t group);
+// The flags as they were before.
 inline uint32_t raise_flags(ci_slot& slot, uint32_t flags) {
   return __atomic_fetch_or(&slot.slot_flags, flags, __ATOMIC_ACQ_REL);
 }
 
 // --- finish.cc
-// All channels have stopped.
-void finish(Door& d, const Token& op);
+// All channels have stopped; the last callback of them came at `now`.
+void finish(Door& d, const Token& op, int64_t now);
 void retire(Door& d, const Token& op, uint8_t reason);
+// Without a word from the GPU: a copy engine's.
+void finish_by_host(Door& d, const Token& op);
+// Symmetric tasks without channels end with the task of their launch that has them. False when there is none.
+bool follow_head(Door& d, const Token& tail);
 
 // --- groups.cc
 Group* find_group(Door& d, const Token& token);
+bool is_group_over(Door& d, const Token& token);
 void join_group(Door& d, const Token& group, uint64_t op);
 void end_group_call(Door& d, const Token& token);
 void leave_group_call(Door& d, const Token& token);
 void stop_launch(Door& d, const Token& token);
 
 // --- tasks.cc
+bool is_send_task(const Task& task);
+// Channels of the task; 0 when the number means nothing.
+uint8_t trusted_channels(const Door& d, uint32_t comm, const Task& task);
+// Learns from the order of events whether the communicator launches its groups in the caller's thread.
+void note_order(CommState& comm, uint32_t flags_before);
 void stop_task(Door& d, const Token& token);
+void stop_copy(Door& d, const Token& token, int32_t state);
 
 // --- channels.cc
+void note_channel_start(Door& d, const Token& op, ci_slot& slot, const KernelChPart& part);
+// The mask of stopped channels.
+uint64_t note_channel_stop(Door& d, const Token& op, ci_slot& slot, uint32_t channel, int64_t gpu_ns);
 // `gpu_ns` is 0 when the stop came without a stamp.
 void stop_channel(Door& d, const Token& token, int64_t gpu_ns);
+// Every channel that began has stopped, and one did.
+bool has_stopped_all(const ci_slot& slot);
+
+// --- rounds.cc
+void round(Recorder& recorder, int64_t now_ns);
+int32_t mask_for(uint32_t mask, uint8_t abi_version);
 
 }  // namespace ci::nccl
 #endif

@@ -1,5 +1,6 @@
 // The end of an op: its times from the GPU's stamps where they can be trusted, else from the callbacks.
 #include "door.h"
+#include "sampling.h"
 
 namespace ci::nccl {
 namespace {
@@ -26,22 +27,73 @@ bool is_stamped(const Door& d, const Token& op, const ci_slot& slot) {
 
 void end_op(Door& d, const Token& op, const Outcome& end) {
   d.recorder->end_at(Token{kHandleOp, 0, op.slot, op.generation, op.salt}.encode(), end, true);
+  note_sampled_end(d, op);
+}
+
+// The tasks that share the head's launch; each stands in one list only.
+void end_tails(Door& d, uint64_t tail, const Outcome& end) {
+  while (tail != 0) {
+    const Token op = Token::decode(tail);
+    if (find_op(d, op) == nullptr) return;
+    tail = load_acquire(d.ops[op.slot].tail);
+    end_op(d, op, end);
+  }
+}
+
+// A later op of the communicator is done: what has not shown one channel by now will not.
+void retire_untrusted(Door& d, uint32_t comm, uint32_t op_seq) {
+  d.recorder->slots.each_in_flight([&](int at, uint32_t word) {
+    const ci_slot& slot = d.recorder->slots[at];
+    const OpState& own = d.ops[at];
+    const bool is_older = load_relaxed(slot.record.comm_index) == comm && load_relaxed(slot.record.op_seq) < op_seq;
+    const bool is_blank = load_relaxed(slot.started_mask) == 0 &&
+                          (load_relaxed(slot.slot_flags) & CI_SLOTFLAG_TASK_HANDED_OVER) != 0;
+    const uint32_t generation = slot_generation(word);
+    if (!is_older || !is_blank || load_acquire(own.generation) != generation || load_relaxed(own.is_untrusted) == 0) return;
+    retire(d, Token{kTaskToken, comm, static_cast<uint32_t>(at), generation, d.salt}, CI_ENDREASON_UNTRUSTED_CHANNELS);
+  });
 }
 
 }  // namespace
 
-void finish(Door& d, const Token& op) {
-  const int64_t now = mono_ns();
+void finish(Door& d, const Token& op, int64_t now) {
   const ci_slot& slot = d.recorder->slots[static_cast<int>(op.slot)];
+  const uint32_t comm = load_relaxed(slot.record.comm_index);
+  const uint32_t op_seq = load_relaxed(slot.record.op_seq);
   const int64_t gpu_end = load_relaxed(slot.record.gpu_end_ns);
-  if (gpu_end > 0) d.comms[load_relaxed(slot.record.comm_index)].clock.observe(gpu_end, now, 0, now);
+  if (gpu_end > 0) d.comms[comm].clock.observe(gpu_end, now, 0, now);
   Outcome end = {now, CI_OPSTATE_DONE, CI_TIMINGSOURCE_HOST_KERNEL_CALLBACK};
   if (is_stamped(d, op, slot)) map_stamps(d, slot, now, &end);
+  const uint64_t tail = load_acquire(d.ops[op.slot].tail);
   end_op(d, op, end);
+  if (tail != 0) end_tails(d, tail, end);
+  if (load_relaxed(d.comms[comm].has_untrusted) != 0) retire_untrusted(d, comm, op_seq);
 }
 
 void retire(Door& d, const Token& op, uint8_t reason) {
   end_op(d, op, {mono_ns(), CI_OPSTATE_UNOBSERVABLE, CI_TIMINGSOURCE_UNKNOWN, reason});
+}
+
+void finish_by_host(Door& d, const Token& op) {
+  end_op(d, op, {mono_ns(), CI_OPSTATE_DONE, CI_TIMINGSOURCE_HOST_KERNEL_CALLBACK});
+}
+
+bool follow_head(Door& d, const Token& tail) {
+  const uint64_t plan = load_relaxed(d.ops[tail.slot].plan);
+  bool has_head = false;
+  d.recorder->slots.each_in_flight([&](int at, uint32_t word) {
+    OpState& head = d.ops[at];
+    const bool is_head = plan != 0 && load_acquire(head.generation) == slot_generation(word) &&
+                         load_relaxed(head.plan) == plan && load_relaxed(head.is_symmetric) != 0 &&
+                         load_relaxed(d.recorder->slots[at].record.n_channels) != 0;
+    if (!is_head || has_head) return;
+    has_head = true;
+    if (exchange(d.ops[tail.slot].is_tail, 1) != 0) return;
+    uint64_t next = load_relaxed(head.tail);
+    do store_relaxed(d.ops[tail.slot].tail, next);
+    while (!cas(head.tail, next, tail.encode()));
+  });
+  return has_head;
 }
 
 }  // namespace ci::nccl

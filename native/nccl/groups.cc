@@ -18,6 +18,14 @@ void each_member(Door& d, const Group& group, F f) {
   }
 }
 
+// One that was never left (abort, lost thread) gives its place when its ops are over.
+bool is_reusable(Door& d, const Group& group, uint32_t word) {
+  if (stage_of(word) != Group::kOpen) return true;
+  bool has_ops = false;
+  each_member(d, group, [&has_ops](const Token&, ci_slot&) { has_ops = true; });
+  return !has_ops && load_acquire(group.n_members) != 0;
+}
+
 // What was called and has no task when its group call is left never gets one, unless the communicator lets another
 // thread launch its groups.
 void leave(Door& d, const Token& op, ci_slot& slot) {
@@ -39,6 +47,11 @@ Group* find_group(Door& d, const Token& token) {
   return word >> 8 == token.generation && stage_of(word) != Group::kFree ? &group : nullptr;
 }
 
+bool is_group_over(Door& d, const Token& token) {
+  const Group* group = find_group(d, token);
+  return group == nullptr || stage_of(load_acquire(group->word)) == Group::kLeft;
+}
+
 void* start_group_call(const GroupApiPart&) {
   Door* d = door();
   if (d == nullptr) return void_token(kIgnored);
@@ -47,8 +60,9 @@ void* start_group_call(const GroupApiPart&) {
     Group& group = d->groups[at];
     uint32_t word = load_relaxed(group.word);
     const uint32_t generation = ((word >> 8) + 1) & kGenerationMask;
-    if (stage_of(word) == Group::kOpen || !cas(group.word, word, generation << 8 | Group::kOpen)) continue;
+    if (!is_reusable(*d, group, word) || !cas(group.word, word, generation << 8 | Group::kOpen)) continue;
     store_relaxed(group.group_id, add(d->group_calls, 1) + 1);
+    for (uint64_t& fan : group.fans) store_relaxed(fan, 0);
     store_release(group.n_members, 0);
     return pointer_of(Token{kGroupToken, 0, at, generation, d->salt});
   }
@@ -64,14 +78,17 @@ void join_group(Door& d, const Token& token, uint64_t op) {
 }
 
 void end_group_call(Door& d, const Token& token) {
-  const Group* group = find_group(d, token);
+  Group* group = find_group(d, token);
   if (group == nullptr) return;
+  settle_fans(d, *group);
   each_member(d, *group, [](const Token&, ci_slot& slot) { raise_flags(slot, CI_SLOTFLAG_GROUP_ENDED); });
 }
 
 void leave_group_call(Door& d, const Token& token) {
   Group* group = find_group(d, token);
   if (group == nullptr) return;
+  settle_fans(d, *group);
+  leave_fans(d, *group);
   each_member(d, *group, [&d](const Token& op, ci_slot& slot) { leave(d, op, slot); });
   uint32_t open = token.generation << 8 | Group::kOpen;
   cas(group->word, open, token.generation << 8 | Group::kLeft);
@@ -84,7 +101,8 @@ void* start_launch(void* group_call) {
   if (group == nullptr) return void_token(kIgnored);
   const int64_t now = mono_ns();
   each_member(*d, *group, [now](const Token&, ci_slot& slot) {
-    if ((raise_flags(slot, CI_SLOTFLAG_LAUNCH_BEGUN) & CI_SLOTFLAG_TASK_SEEN) == 0) store_relaxed(slot.launch_ns, now);
+    // The first one: which of several launches is the op's own is not told, and no kernel begins before its launch.
+    if ((raise_flags(slot, CI_SLOTFLAG_LAUNCH_BEGUN) & CI_SLOTFLAG_LAUNCH_BEGUN) == 0) store_relaxed(slot.launch_ns, now);
   });
   return pointer_of(renamed(token, kLaunchToken));
 }

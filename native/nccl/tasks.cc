@@ -36,70 +36,108 @@ uint8_t algorithm_of(const Task& task) {
 void fill_task(Door& d, const Token& op, ci_slot& slot, const Task& task) {
   ci_record& record = slot.record;
   OpState& own = d.ops[op.slot];
-  const bool is_p2p = task.kind == Task::kPeerToPeer;
-  const bool distrusts = is_p2p && (load_relaxed(d.comms[op.comm].distrusts_p2p) != 0 || task.n_channels == 0);
-  store_relaxed(record.n_channels, distrusts ? 0 : task.n_channels);
+  const uint8_t n_channels = trusted_channels(d, op.comm, task);
+  store_relaxed(record.n_channels, n_channels);
+  if (n_channels == 0 && task.kind == Task::kPeerToPeer) {
+    store_relaxed(own.is_untrusted, 1);
+    store_relaxed(d.comms[op.comm].has_untrusted, 1);
+  }
   store_relaxed(record.func_seq, static_cast<uint32_t>(task.func_seq));
   store_relaxed(record.algo, algorithm_of(task));
   store_relaxed(record.proto, protocol_of(task.proto));
-  store_relaxed(own.plan, reinterpret_cast<uint64_t>(task.plan));
   store_relaxed(own.is_symmetric, task.is_symmetric ? 1 : 0);
+  store_relaxed(own.plan, reinterpret_cast<uint64_t>(task.plan));
   if (task.user_tag != 0) store_relaxed(record.user_tag, task.user_tag);
 }
 
-// Learns from the order of events whether the communicator launches its groups in the caller's thread.
+TokenType type_of(const Task& task) { return task.kind == Task::kCopyEngine ? kCopyToken : kTaskToken; }
+
+void* take_up(Door& d, const Token& op, ci_slot& slot, const Task& task) {
+  fill_task(d, op, slot, task);
+  note_order(d.comms[op.comm], raise_flags(slot, CI_SLOTFLAG_TASK_SEEN));
+  const bool is_tail = task.is_symmetric && task.n_channels == 0;
+  if (is_tail) follow_head(d, op);
+  return pointer_of(renamed(op, type_of(task)));
+}
+
+void* begin_new(Door& d, uint32_t comm, const Task& task, uint16_t flags) {
+  if (comm == 0) return note_stale(d);
+  void* handle = begin_by_task(d, comm, task, flags);
+  const Token op = token_of(handle);
+  ci_slot* slot = op.type == kCallToken ? find_op(d, op) : nullptr;
+  return slot != nullptr ? take_up(d, op, *slot, task) : handle;
+}
+
+void* start_task_of_call(Door& d, uint32_t comm, const Token& call, const Task& task) {
+  ci_slot* slot = find_op(d, call);
+  if (slot == nullptr) return note_stale(d);
+  // One more task of a call that has one: an op by itself, or two would end as one.
+  if ((load_relaxed(slot->slot_flags) & CI_SLOTFLAG_TASK_SEEN) != 0) return begin_new(d, comm, task, 0);
+  if (task.kind == Task::kPeerToPeer) fill_peer(d, call, *slot, task);
+  return take_up(d, call, *slot, task);
+}
+
+void* start_task_of_fan(Door& d, uint32_t comm, const Task& task) {
+  const FanToken call = fan_token_of(task.parent);
+  const FanPlace place = resolve_fan_call(d, call);
+  if (place.fold != nullptr) return start_fan_task(d, call, *place.fold, task);
+  if (place.op.type == kVoidToken) return pointer_of(place.op);
+  return place.op.type == kCallToken ? start_task_of_call(d, comm, place.op, task) : note_stale(d);
+}
+
+}  // namespace
+
+bool is_send_task(const Task& task) { return op_of(task.func) == CI_OP_SEND; }
+
+uint8_t trusted_channels(const Door& d, uint32_t comm, const Task& task) {
+  if (task.n_channels > kMaxChannels) return 0;
+  if (task.kind == Task::kPeerToPeer && load_relaxed(d.comms[comm].distrusts_p2p) != 0) return 0;
+  return task.n_channels;
+}
+
 void note_order(CommState& comm, uint32_t flags_before) {
   if ((flags_before & CI_SLOTFLAG_API_SEEN) == 0) return;
   uint32_t& seen = (flags_before & CI_SLOTFLAG_GROUP_LEFT) != 0 ? comm.is_nonblocking : comm.is_blocking;
   if (load_relaxed(seen) == 0) store_relaxed(seen, 1);
 }
 
-void* take_up(Door& d, const Token& op, ci_slot& slot, const Task& task) {
-  const bool is_from_call = (load_relaxed(slot.slot_flags) & CI_SLOTFLAG_API_SEEN) != 0;
-  if (is_from_call && task.kind == Task::kPeerToPeer) fill_peer(d, op, slot, task);
-  fill_task(d, op, slot, task);
-  note_order(d.comms[op.comm], raise_flags(slot, CI_SLOTFLAG_TASK_SEEN));
-  return pointer_of(renamed(op, task.kind == Task::kCopyEngine ? kCopyToken : kTaskToken));
-}
-
-bool is_op(const Token& token) {
-  return token.type == kCallToken || token.type == kTaskToken || token.type == kCopyToken;
-}
-
-void* take_up_new(Door& d, void* handle, const Task& task) {
-  const Token op = token_of(handle);
-  ci_slot* slot = op.type == kCallToken ? find_op(d, op) : nullptr;
-  return slot != nullptr ? take_up(d, op, *slot, task) : handle;
-}
-
-void* start_task_of(Door& d, uint32_t comm, const Task& task) {
-  const Token parent = token_of(task.parent);
-  if (is_op(parent)) {
-    ci_slot* slot = find_op(d, parent);
-    return slot != nullptr ? take_up(d, parent, *slot, task) : note_stale(d);
-  }
-  if (is_void(parent, kRefused)) return void_token(kRefused);
-  if (comm == 0) return note_stale(d);
-  const uint16_t flags = is_void(parent, kCaptured) ? uint16_t{CI_OPFLAG_GRAPH} : uint16_t{0};
-  return take_up_new(d, begin_by_task(d, comm, task, flags), task);
-}
-
-}  // namespace
-
 void* start_task(void* context, const Task& task) {
   Door* d = door();
   if (d == nullptr) return void_token(kIgnored);
-  return start_task_of(*d, comm_of(*d, context), task);
+  const uint32_t comm = comm_of(*d, context);
+  const Token parent = token_of(task.parent);
+  switch (parent.type) {
+    case kCallToken: return start_task_of_call(*d, comm, parent, task);
+    case kFanCallToken: return start_task_of_fan(*d, comm, task);
+    case kTaskToken:
+    case kCopyToken: return note_stale(*d);
+  }
+  if (is_void(parent, kRefused)) return void_token(kRefused);
+  return begin_new(*d, comm, task, is_void(parent, kCaptured) ? uint16_t{CI_OPFLAG_GRAPH} : uint16_t{0});
 }
 
 void stop_task(Door& d, const Token& token) {
   ci_slot* slot = find_op(d, token);
   if (slot == nullptr) return;  // all its channels have stopped before
   const uint32_t before = raise_flags(*slot, CI_SLOTFLAG_TASK_HANDED_OVER);
-  if (token.type == kCopyToken) return retire(d, token, CI_ENDREASON_COPY_ENGINE);
   if ((before & CI_SLOTFLAG_NO_KERNEL_EVENTS) != 0) return retire(d, token, CI_ENDREASON_NO_KERNEL_EVENTS);
-  if (load_relaxed(slot->record.n_channels) == 0 && load_relaxed(slot->record.kind) == CI_RECORDKIND_COLLECTIVE)
+  if (load_relaxed(slot->record.n_channels) != 0) return;
+  const OpState& own = d.ops[token.slot];
+  if (load_relaxed(own.is_untrusted) != 0) {
+    if (has_stopped_all(*slot)) finish(d, token, mono_ns());
+  } else if (load_relaxed(own.is_symmetric) == 0 || !follow_head(d, token)) {
     retire(d, token, CI_ENDREASON_NO_CHANNELS);
+  }
+}
+
+// NCCL up to 2.32 tells when a copy engine collective is enqueued, and declares states that would tell its end.
+void stop_copy(Door& d, const Token& token, int32_t state) {
+  ci_slot* slot = find_op(d, token);
+  if (slot == nullptr) return;
+  if (state == kCeCollStart) return store_relaxed(slot->record.start_ns, mono_ns());
+  if (state == kCeCollComplete) return finish_by_host(d, token);
+  raise_flags(*slot, CI_SLOTFLAG_TASK_HANDED_OVER);
+  retire(d, token, CI_ENDREASON_COPY_ENGINE);
 }
 
 }  // namespace ci::nccl
