@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-BENCHMARKS = ("recorder", "capture_overhead", "segment_read", "engine", "pair_waits")
+BENCHMARKS = ("recorder", "nccl_door", "capture_overhead", "segment_read", "engine", "pair_waits")
 
 
 def main() -> int:

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import capture_overhead, engine, pair_waits, recorder, segment_read
+from benchmarks import (
+    capture_overhead,
+    engine,
+    nccl_door,
+    pair_waits,
+    recorder,
+    segment_read,
+)
 from comminsight.errors import InputError
 
 SLACK = 3.0
@@ -27,6 +34,25 @@ def test_recording_an_op_costs_a_microsecond(capsys: pytest.CaptureFixture[str])
     cost_ns = costs_ns["collective, begin + end"]
     told(capsys, f"begin + end: {cost_ns:.0f} ns")
     assert cost_ns <= SLACK * 1000
+
+
+def test_the_callbacks_of_a_collective_cost_less_than_half_a_microsecond(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table = [cost for cost in nccl_door.costs() if cost.holds is not None]
+    if not table:
+        pytest.skip("the benchmark of the NCCL door is not built: make native")
+    for cost in table:
+        told(
+            capsys,
+            f"NCCL v{cost.version}, {cost.n_channels} channels: {cost.ours_ns:.0f} ns,"
+            f" {cost.ratio:.1f} times empty callbacks",
+        )
+        assert cost.clock_readings is not None
+        assert cost.clock_readings <= 4
+        assert cost.ours_ns <= SLACK * nccl_door.GOAL_NS
+        assert cost.ratio <= SLACK * nccl_door.GOAL_RATIO
+    assert {cost.version for cost in table} == {4, 5, 6, 7}
 
 
 def test_ten_million_records_a_second_are_read(
