@@ -29,6 +29,7 @@ from comminsight.model.verdict import Coverage, Message, Verdict
 from comminsight.model.views import StepOps, TemplateScore
 from comminsight.pipeline.breaks import at_first_break
 from comminsight.pipeline.coverage import run_coverage
+from comminsight.pipeline.devices import devices
 from comminsight.pipeline.ends import as_of, exit_statuses, first_failure
 from comminsight.pipeline.facts import run_facts
 from comminsight.pipeline.hang_event import renumbered
@@ -40,7 +41,7 @@ from comminsight.pipeline.notes import run_notes, stack_notes
 from comminsight.pipeline.observe import killed, last_sign_ns, observe
 from comminsight.pipeline.ras_store import ras_of, read_kept_ras
 from comminsight.pipeline.rebuild import SessionSteps, rebuild_session
-from comminsight.pipeline.report import run_report, step_rows
+from comminsight.pipeline.report import rank_rows, run_report, step_rows
 from comminsight.pipeline.step_store import write_steps
 from comminsight.pipeline.step_view import step_ops
 from comminsight.pipeline.stepless import explained, roles_and_ops, template_scores
@@ -205,7 +206,8 @@ class Run:
         verdicts = explained(verdicts, self.loaded, self.trace, len(self.aligned_steps))
         facts = msgspec.structs.replace(self.facts, clock=clock)
         return run_report(
-            facts, self.trace.communicators, self.step_rows(), measures, coverage, verdicts,
+            facts, self.trace.communicators, self.step_rows(),
+            rank_rows(measures, devices(self.sessions)), coverage, verdicts,
             notes=(*self.notes(), *stack_notes(self._hang_files[0], verdicts), *ras_notes),
             tally=self.tally,
         )  # fmt: skip

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from comminsight.diagnosis import codes
 from comminsight.diagnosis.hang import judge_hang
 from comminsight.model.hang import HangEvent, InFlightOp, Liveness, Progress, RankState
-from comminsight.model.ops import Op, RecordKind
+from comminsight.model.ops import Op, RecordKind, SlotFlag
 from comminsight.model.topology import Communicator
 from comminsight.model.verdict import Cause, Verdict
 
@@ -27,16 +27,31 @@ def communicators(draw: st.DrawFn) -> tuple[Communicator, ...]:
     )
 
 
+slots = st.fixed_dictionaries(
+    {
+        "slot_flags": st.integers(0, max(SlotFlag) * 2 - 1).map(lambda bits: bits | SlotFlag.NCCL),
+        "started_mask": st.integers(0, 15),
+        "stopped_mask": st.integers(0, 15),
+        "n_channels": st.integers(0, 4),
+        "wait_side": st.sampled_from([0, 3, 4 << 8, 2 | 4 << 8, 0xFFFF]),
+        "net_progress_ns": st.sampled_from([0, 900, 999]),
+        "n_folded": st.sampled_from([0, 0, 20]),
+        "pending_peers": st.lists(st.integers(0, WORLD), max_size=3).map(tuple),
+    }
+)
+
+
 @st.composite
 def ops(draw: st.DrawFn) -> InFlightOp:
     name = draw(st.sampled_from([Op.ALL_REDUCE, Op.BROADCAST, Op.REDUCE, Op.SEND, Op.RECV]))
+    nccl = draw(st.none() | slots) or {}
     age_ns = draw(st.integers(0, 100))
     return InFlightOp(
         global_rank=draw(ranks), comm_id=draw(st.integers(-1, 4)), op=name,
         kind=RecordKind.P2P if name in {Op.SEND, Op.RECV} else RecordKind.COLLECTIVE,
         op_seq=1, match_seq=draw(st.integers(1, 3)), start_ns=1000 - age_ns, age_ns=age_ns,
         size_bytes=draw(st.sampled_from([4, 8])), peer=draw(st.integers(-1, WORLD)),
-        is_overdue=age_ns >= LIMIT_NS,
+        is_overdue=age_ns >= LIMIT_NS, **nccl,
     )  # fmt: skip
 
 
@@ -47,7 +62,7 @@ progress = st.builds(
     last_entered=st.integers(0, 3),
     last_done=st.integers(0, 3),
     peer=st.integers(-1, 3),
-    direction=st.sampled_from([0, Op.SEND, Op.RECV]),
+    direction=st.sampled_from([0, Op.SEND, Op.RECV, Op.ALL_TO_ALL]),
 )
 states = st.builds(
     RankState,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from comminsight.diagnosis.presence import Instance, Observed
+from comminsight.diagnosis.presence import STANDSTILL_RATIO, WANTED, Instance, Observed
+from comminsight.diagnosis.stuck_op import IN_KERNEL, Stage, stage_of
+from comminsight.diagnosis.stuck_path import stuck_path
 from comminsight.diagnosis.waitfor import Origin
 from comminsight.model.hang import Liveness, Presence
 from comminsight.model.verdict import Cause
@@ -13,8 +15,13 @@ from comminsight.model.verdict import Cause
 # share of the overdue limit for which a rank must have been seen communicating elsewhere
 # after its peers began to wait, before it counts as having skipped the op
 WENT_ON_RATIO = 0.5
-# an all-present op younger than this share of the limit is taken to be moving
-STANDSTILL_RATIO = 0.5
+
+_CAUSE_OF_STAGE = {
+    Stage.OPEN_GROUP: Cause.GROUP_MISUSE,
+    Stage.HOST: Cause.HOST_BLOCKED,
+    Stage.LAUNCH: Cause.HOST_BLOCKED,
+    Stage.NOT_STARTED: Cause.KERNEL_NOT_STARTED,
+}
 
 _PRECEDENCE = (Cause.RANK_DEAD, Cause.CONTROL_FLOW_SKIP, Cause.RANK_NOT_ENTERED)
 
@@ -52,7 +59,7 @@ def _judge(observed: Observed, origin: Origin) -> Finding | None:
     (rank,) = origin.ranks
     wanting = [
         one for one in observed.instances
-        if one.presence.get(rank) in {Presence.ABSENT, Presence.UNKNOWN}
+        if one.presence.get(rank) in WANTED
     ]  # fmt: skip
     if not wanting:
         return _judge_inside(observed, origin, rank)
@@ -60,7 +67,7 @@ def _judge(observed: Observed, origin: Origin) -> Finding | None:
         one.presence[rank] is Presence.UNKNOWN for one in wanting
     ):
         return Finding(Cause.NO_VERDICT, origin, (rank,), origin.victims, wanting[0])
-    first = next(one for one in wanting if one.presence[rank] is Presence.ABSENT)
+    first = next(one for one in wanting if one.presence[rank] is not Presence.UNKNOWN)
     if observed.is_gone(rank):
         return Finding(
             _cause_of_gone(observed, rank, first), origin, (rank,), origin.victims, first
@@ -68,12 +75,20 @@ def _judge(observed: Observed, origin: Origin) -> Finding | None:
     inside = _judge_inside(observed, origin, rank)
     if inside is not None:
         return inside
+    if first.presence[rank] is Presence.BEHIND:
+        return Finding(cause_behind(first, rank), origin, (rank,), origin.victims, first)
     limit_ns = observed.event.overdue_limit_ns
     went_on_ns = went_on(observed, rank, first)
     cause = Cause.RANK_NOT_ENTERED
     if went_on_ns >= WENT_ON_RATIO * limit_ns > 0:
         cause = Cause.CONTROL_FLOW_SKIP
     return Finding(cause, origin, (rank,), origin.victims, first)
+
+
+def cause_behind(instance: Instance, rank: int) -> Cause:
+    """What holds back a rank that called the op, by how far its op came."""
+    own = next(op for op in instance.ops if op.global_rank == rank)
+    return _CAUSE_OF_STAGE[stage_of(own)]
 
 
 def went_on(observed: Observed, rank: int, instance: Instance) -> int:
@@ -95,20 +110,29 @@ def _judge_cycle(origin: Origin) -> Finding:
 def _judge_inside(observed: Observed, origin: Origin, rank: int) -> Finding | None:
     """The op that ``rank`` stands in although all its members are there.
 
-    A transfer that both sides have begun is no evidence: its end is seen when somebody waits for
-    it, and a rank that computes on has not waited yet.
+    A transfer that both sides have begun is no evidence, unless their kernels run: its end is seen
+    when somebody waits for it, and a rank that computes on has not waited yet.
     """
     needed_ns = STANDSTILL_RATIO * observed.event.overdue_limit_ns
     for instance in observed.instances:
         if rank not in instance.waiters or not instance.is_complete:
             continue
         gone = tuple(r for r in sorted(instance.presence) if observed.is_gone(r))
-        if not gone and (instance.key.is_p2p or instance.age_ns < needed_ns):
+        is_begun_only = instance.key.is_p2p and not _is_running(instance)
+        if not gone and (is_begun_only or instance.age_ns < needed_ns):
             continue
-        waiting = {*origin.victims, *instance.waiters, rank} - set(gone)
-        cause = Cause.RANK_DEAD if gone else Cause.ALL_PRESENT_STUCK
-        return Finding(cause, origin, gone, tuple(sorted(waiting)), instance)
+        cause, culprits = Cause.RANK_DEAD, gone
+        if not gone:
+            culprits = stuck_path(instance, observed.event.observed_mono_ns, needed_ns)
+            cause = Cause.PEER_UNREACHABLE if culprits else Cause.ALL_PRESENT_STUCK
+        waiting = {*origin.victims, *instance.waiters, rank} - set(culprits)
+        return Finding(cause, origin, culprits, tuple(sorted(waiting)), instance)
     return None
+
+
+def _is_running(instance: Instance) -> bool:
+    """True when every op of it in flight has its kernel running."""
+    return all(stage_of(op) in IN_KERNEL for op in instance.ops)
 
 
 def _cause_of_gone(observed: Observed, rank: int, instance: Instance) -> Cause:

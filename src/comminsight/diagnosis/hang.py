@@ -25,12 +25,18 @@ from comminsight.diagnosis.hang_evidence import (
 from comminsight.diagnosis.killed import judge_killed
 from comminsight.diagnosis.presence import Observed, observe
 from comminsight.diagnosis.signatures import Mismatch, first_mismatch
+from comminsight.diagnosis.stuck_evidence import pending_evidence
 from comminsight.diagnosis.waitfor import WaitGraph
 from comminsight.model.hang import HangEvent, Liveness, Presence, StackSource
 from comminsight.model.topology import Communicator
 from comminsight.model.verdict import Cause, Confidence, Evidence, Message, Verdict
 
 RULE = "hang"
+
+# A callback that does not come may also be a thread of the library that does not call.
+TOLD_BY_CALLBACKS = frozenset(
+    {Cause.HOST_BLOCKED, Cause.KERNEL_NOT_STARTED, Cause.PEER_UNREACHABLE}
+)
 
 
 def judge_hang(event: HangEvent, communicators: Sequence[Communicator]) -> Verdict:
@@ -42,7 +48,7 @@ def judge_hang(event: HangEvent, communicators: Sequence[Communicator]) -> Verdi
     observed = observe(event, communicators)
     if event.ranks and all(observed.is_gone(state.global_rank) for state in event.ranks):
         ended = judge_killed(event, communicators)
-        if ended.cause is not Cause.JOB_KILLED or not any(op.is_overdue for op in event.in_flight):
+        if ended.cause is not Cause.JOB_KILLED or not any(op.is_overdue for op in event.waiting):
             return ended
         # killed while it hung: the deaths say nothing about what it hung on
         observed = observe(_before_the_end(event), communicators)
@@ -50,12 +56,12 @@ def judge_hang(event: HangEvent, communicators: Sequence[Communicator]) -> Verdi
     if mismatch is not None:
         return _mismatch_verdict(observed, mismatch)
     limit_ns = event.overdue_limit_ns
-    if not any(op.is_overdue or op.age_ns >= limit_ns for op in event.in_flight):
+    if not any(op.is_overdue or op.age_ns >= limit_ns for op in event.waiting):
         return _no_verdict(observed, message(codes.MISSING_OVERDUE, limit_ns=limit_ns))
     graph = WaitGraph(observed)
     found = findings(observed, graph.origins())
     if not found:
-        waiting = sorted({op.global_rank for op in event.in_flight})
+        waiting = sorted({op.global_rank for op in event.waiting})
         return _no_verdict(observed, message(codes.MISSING_ORIGIN, ranks=waiting))
     return _verdict(observed, graph, found[0], found[1:])
 
@@ -124,6 +130,7 @@ def _no_verdict(observed: Observed, why: Message) -> Verdict:
         confidence=Confidence.NONE,
         coverage=hang_coverage(observed.event),
         missing=(why, *missing_of(observed, None)),
+        evidence=tuple(pending_evidence(observed)),
         chain=hang_chain(observed, None, ()),
     )
 
@@ -136,12 +143,13 @@ def _confidence(observed: Observed, found: Finding) -> Confidence:
     is_doubtful = instance is not None and bool(
         instance.n_unnamed or Presence.UNKNOWN in instance.presence.values()
     )
-    if is_doubtful:
+    if is_doubtful or (found.cause is Cause.PEER_UNREACHABLE and len(found.culprits) == 1):
         return Confidence.LOW
     states = [observed.states[rank] for rank in found.culprits if rank in observed.states]
     is_unsure = any(state.liveness is Liveness.UNKNOWN for state in states)
     is_partial = len(observed.states) < observed.event.world_size
-    if is_unsure or is_partial or not found.origin.is_certain:
+    is_told_by_callbacks = found.cause in TOLD_BY_CALLBACKS
+    if is_unsure or is_partial or is_told_by_callbacks or not found.origin.is_certain:
         return Confidence.MEDIUM
     return Confidence.HIGH
 
@@ -168,6 +176,16 @@ def _actions(observed: Observed, found: Finding) -> Iterator[Message]:
         case Cause.CROSS_GROUP_CYCLE:
             labels = {edge.instance.communicator.label for edge in found.origin.cycle}
             yield message(codes.ORDER_GROUPS, comms=sorted(labels))
+        case Cause.GROUP_MISUSE:
+            yield message(codes.END_GROUP, ranks=ranks, op=name, comm=comm)
+            yield from (_stack_action(observed, rank) for rank in found.culprits)
+        case Cause.HOST_BLOCKED:
+            yield message(codes.CHECK_HOST, ranks=ranks)
+            yield from (_stack_action(observed, rank) for rank in found.culprits)
+        case Cause.KERNEL_NOT_STARTED:
+            yield message(codes.CHECK_STREAM, ranks=ranks)
+        case Cause.PEER_UNREACHABLE:
+            yield message(codes.CHECK_LINK, ranks=ranks)
         case Cause.ALL_PRESENT_STUCK:
             yield message(codes.CHECK_TRANSFER, comm=comm)
         case Cause.CONTROL_FLOW_SKIP | Cause.P2P_UNMATCHED:

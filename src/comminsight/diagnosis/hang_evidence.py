@@ -10,12 +10,15 @@ from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.findings import Finding, went_on
 from comminsight.diagnosis.presence import Instance, Observed
 from comminsight.diagnosis.signatures import Mismatch
+from comminsight.diagnosis.stuck_evidence import missing_of_ops, pending_evidence, stage_evidence
 from comminsight.model.hang import Liveness, Presence, Stack, StackSource
 from comminsight.model.ops import Op
 from comminsight.model.ranges import missing_ranks
 from comminsight.model.verdict import Cause, Evidence, Message, MessageParam
 
 MAX_STACKS = 8
+# the culprit called the op, and is not absent from it
+CALLED_CAUSES = frozenset({Cause.GROUP_MISUSE, Cause.HOST_BLOCKED, Cause.KERNEL_NOT_STARTED})
 
 
 def evidence_of(observed: Observed, found: Finding, direct: tuple[int, ...]) -> Iterator[Evidence]:
@@ -28,8 +31,12 @@ def evidence_of(observed: Observed, found: Finding, direct: tuple[int, ...]) -> 
     elif instance is not None and found.cause is Cause.NO_VERDICT:
         yield _instance_evidence(codes.IN_FLIGHT, instance, instance.waiters)
     elif instance is not None:
-        yield _absence(observed, found, instance)
+        if found.cause not in CALLED_CAUSES:
+            yield _absence(observed, found, instance)
         yield _instance_evidence(codes.IN_FLIGHT, instance, instance.waiters)
+    if instance is not None:
+        yield from stage_evidence(instance)
+    yield from pending_evidence(observed)
     indirect = sorted(set(found.victims) - set(direct) - set(_members(found)))
     if indirect:
         culprits = list(found.culprits)
@@ -81,6 +88,7 @@ def missing_of(observed: Observed, found: Finding | None) -> Iterator[Message]:
         ranks = sorted(state.global_rank for state in lossy)
         lost = sum(state.records_lost for state in lossy)
         yield message(codes.MISSING_RECORDS, ranks=ranks, lost=lost)
+    yield from missing_of_ops(observed, found.instance if found is not None else None)
     if observed.n_without_communicator:
         yield message(codes.MISSING_COMMUNICATOR, n_ops=observed.n_without_communicator)
     if found is not None:

@@ -76,7 +76,7 @@ def _is_killed(state: RankState) -> bool:
 
 
 def _victims(event: HangEvent, culprits: tuple[int, ...]) -> tuple[int, ...]:
-    waiting = {op.global_rank for op in event.in_flight}
+    waiting = {op.global_rank for op in event.waiting}
     return tuple(sorted(waiting - set(culprits)))
 
 
@@ -118,8 +118,8 @@ def _actions(dead: list[RankState]) -> Iterator[Message]:
 
 
 def _without_death(observed: Observed) -> Verdict:
-    is_clean = not observed.event.in_flight and bool(observed.event.ranks)
-    waiting = sorted({op.global_rank for op in observed.event.in_flight})
+    is_clean = not observed.event.waiting and bool(observed.event.ranks)
+    waiting = sorted({op.global_rank for op in observed.event.waiting})
     return Verdict(
         rule=RULE,
         cause=Cause.HEALTHY if is_clean else Cause.NO_VERDICT,

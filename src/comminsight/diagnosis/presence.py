@@ -3,7 +3,12 @@
 Members meet on ``match_seq``: collectives by (communicator, n), P2P by (communicator, sender,
 receiver, n). *Unknown* is a rank that left no evidence, or one whose record does not tell: some of
 it was lost, or lies before what was read. Only a rank whose own record ends before the op is
-*absent*, alive or dead: had it entered, the record would show it.
+*absent*, alive or dead: had it entered, the record would show it. *Behind* is a rank that called
+the op of an NCCL communicator and whose kernel has long not begun, while another member's runs.
+
+Ops of which nothing could tell that they had ended are no instances: their ranks have entered.
+P2P ops without one known partner (folds, calls whose peer was not seen) are no instances either,
+and where a rank made such calls, none of its P2P there is known to be absent.
 """
 
 from __future__ import annotations
@@ -12,11 +17,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from comminsight.diagnosis.stuck_op import BEFORE_KERNEL, IN_KERNEL, Stage, stage_of
 from comminsight.model.hang import HangEvent, InFlightOp, Liveness, Presence, Progress, RankState
 from comminsight.model.ops import P2P_OPS, Op
 from comminsight.model.topology import Communicator
 
 GONE = frozenset({Liveness.DEAD, Liveness.CLOSED})
+WANTED = (Presence.ABSENT, Presence.UNKNOWN, Presence.BEHIND)
+# an op that was called for less than this share of the overdue limit is taken to be moving
+STANDSTILL_RATIO = 0.5
 
 
 class InstanceKey(NamedTuple):
@@ -59,9 +68,16 @@ class Instance:
         return min(self.ops, key=lambda op: (op.start_ns, op.global_rank))
 
     @property
+    def waiting_ops(self) -> tuple[InFlightOp, ...]:
+        """The ops of the members that wait in it: not of those that are behind."""
+        return tuple(
+            op for op in self.ops if self.presence.get(op.global_rank) is not Presence.BEHIND
+        )
+
+    @property
     def waiters(self) -> tuple[int, ...]:
-        """Ranks that are in it, ascending."""
-        return tuple(sorted(op.global_rank for op in self.ops))
+        """Ranks that wait in it, ascending."""
+        return tuple(sorted(op.global_rank for op in self.waiting_ops))
 
     def ranks(self, *presences: Presence) -> tuple[int, ...]:
         """Members that stand so, ascending."""
@@ -70,7 +86,7 @@ class Instance:
     @property
     def is_complete(self) -> bool:
         """True when every member entered or has even finished."""
-        return not self.n_unnamed and not self.ranks(Presence.ABSENT, Presence.UNKNOWN)
+        return not self.n_unnamed and not self.ranks(*WANTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +98,7 @@ class Observed:
     states: dict[int, RankState]
     instances: tuple[Instance, ...] = ()
     n_without_communicator: int = 0
+    peerless: tuple[InFlightOp, ...] = ()
     _progress: dict[tuple[int, int, int, int], Progress] = field(default_factory=dict)
 
     def is_gone(self, global_rank: int) -> bool:
@@ -105,7 +122,13 @@ class Observed:
             return Presence.DONE
         if progress is not None and progress.last_entered >= key.match_seq:
             return Presence.ENTERED
-        return Presence.ABSENT if _is_telling(state, progress) else Presence.UNKNOWN
+        is_told = not (key.is_p2p and self._made_peerless_calls(global_rank, key.comm_id))
+        return Presence.ABSENT if is_told and _is_telling(state, progress) else Presence.UNKNOWN
+
+    def _made_peerless_calls(self, global_rank: int, comm_id: int) -> bool:
+        """True when some P2P of the rank may be of any of its streams in the communicator."""
+        kinds = (Op.SEND, Op.RECV, Op.ALL_TO_ALL)
+        return any((global_rank, comm_id, -1, int(kind)) in self._progress for kind in kinds)
 
     def _comm_rank(self, global_rank: int, comm_id: int) -> int:
         return self.communicators[comm_id].members.index(global_rank)
@@ -129,48 +152,74 @@ def observe(event: HangEvent, communicators: Iterable[Communicator]) -> Observed
         _progress={(p.global_rank, p.comm_id, p.peer, p.direction): p for p in event.progress},
     )
     grouped: dict[InstanceKey, list[InFlightOp]] = {}
+    entered: dict[InstanceKey, list[int]] = {}
     n_without = 0
     for op in event.in_flight:
         key = _key(op, observed.communicators)
         if key is None:
-            n_without += 1
-        else:
+            n_without += not (op.is_peerless and op.comm_id in observed.communicators)
+        elif is_waiting(op):
             grouped.setdefault(key, []).append(op)
-    found = (_instance(key, ops, observed) for key, ops in grouped.items())
+        else:
+            entered.setdefault(key, []).append(op.global_rank)
+    found = (_instance(key, ops, entered.get(key, []), observed) for key, ops in grouped.items())
     instances = sorted(
         (one for one in found if not _is_left_behind(one)), key=lambda one: (one.start_ns, one.key)
     )
     return Observed(
         event, observed.communicators, observed.states, tuple(instances), n_without,
-        observed._progress,
+        tuple(op for op in event.waiting if op.is_peerless), observed._progress,
     )  # fmt: skip
 
 
+def is_waiting(op: InFlightOp) -> bool:
+    """False for an op whose kernel has left, and for one whose end could not be seen anyway."""
+    return op.is_observable and stage_of(op) is not Stage.FINISHED
+
+
 def _key(op: InFlightOp, communicators: dict[int, Communicator]) -> InstanceKey | None:
-    """The instance of an op; None when its communicator or its own place in it is not known."""
+    """The instance of an op; None when its communicator or its own place in it is not known, and
+    for a P2P op without one known partner."""
     communicator = communicators.get(op.comm_id)
     if communicator is None or op.global_rank not in communicator.members:
         return None
-    if op.op not in P2P_OPS:
+    if op.op not in P2P_OPS and not op.is_peerless:
         return InstanceKey(op.comm_id, op.match_seq)
-    if not 0 <= op.peer < communicator.comm_size:
+    if op.is_peerless or op.peer >= communicator.comm_size:
         return None
     me = communicator.members.index(op.global_rank)
     source, target = (me, op.peer) if op.op == Op.SEND else (op.peer, me)
     return InstanceKey(op.comm_id, op.match_seq, source, target)
 
 
-def _instance(key: InstanceKey, ops: list[InFlightOp], observed: Observed) -> Instance:
+def _instance(
+    key: InstanceKey, ops: list[InFlightOp], entered: list[int], observed: Observed
+) -> Instance:
     communicator = observed.communicators[key.comm_id]
     members = communicator.members
     if key.is_p2p:
         members = (members[key.source], members[key.target])
     named = [rank for rank in members if rank >= 0]
-    inside = {op.global_rank for op in ops}
-    presence = {
-        rank: Presence.ENTERED if rank in inside else observed.presence(rank, key) for rank in named
-    }
+    inside = dict.fromkeys(entered, Presence.ENTERED)
+    inside |= {op.global_rank: Presence.ENTERED for op in ops}
+    inside |= dict.fromkeys(_behind(ops, observed.event.overdue_limit_ns), Presence.BEHIND)
+    presence = {rank: inside.get(rank) or observed.presence(rank, key) for rank in named}
     return Instance(key, communicator, tuple(ops), presence, len(members) - len(named))
+
+
+def _behind(ops: list[InFlightOp], overdue_limit_ns: int) -> list[int]:
+    """Ranks whose kernel has not begun, long after the call, while another member's runs; and those
+    in a group of calls not yet ended, of which nothing is issued, while another member is past."""
+    seen = {stage_of(op) for op in ops}
+    held: frozenset[Stage] = frozenset()
+    if seen & IN_KERNEL:
+        held = BEFORE_KERNEL
+    elif seen & BEFORE_KERNEL - {Stage.OPEN_GROUP}:
+        held = frozenset({Stage.OPEN_GROUP})
+    needed_ns = STANDSTILL_RATIO * overdue_limit_ns
+    is_held = {op: op.age_ns >= needed_ns and stage_of(op) in held for op in ops}
+    moving = {op.global_rank for op in ops if not is_held[op]}
+    return [op.global_rank for op in ops if op.global_rank not in moving]
 
 
 def _is_left_behind(instance: Instance) -> bool:

@@ -48,16 +48,18 @@ def judge_end(
         return (judge_hang(lasting[-1], trace.communicators),)
     rules = [judge_killed]
     has_ended_well = all(state.liveness is Liveness.CLOSED for state in at_end.ranks)
-    if not has_ended_well and any(op.is_overdue for op in at_end.in_flight):
+    if not has_ended_well and any(op.is_overdue for op in at_end.waiting):
         rules.insert(0, judge_hang)
     verdicts = (rule(at_end, trace.communicators) for rule in rules)
     return next(((found,) for found in verdicts if found.cause not in UNREMARKABLE), ())
 
 
 def is_unresolved(event: HangEvent, trace: RunTrace) -> bool:
-    """False when every op that was overdue then has ended well since: a stall, not a hang; and
-    when it speaks of an earlier life of its ranks."""
-    overdue = [op for op in event.in_flight if op.is_overdue]
+    """False when every op that was overdue then has ended well since: a stall, not a hang; when
+    none of them could have been seen to end; and when it speaks of an earlier life of its ranks."""
+    overdue = [op for op in event.waiting if op.is_overdue]
+    if not overdue and any(op.is_overdue for op in event.in_flight):
+        return False
     ranks = {rank.global_rank: rank for rank in trace.ranks}
     if any(r.session.created_real_ns > event.observed_real_ns > 0 for r in trace.ranks):
         return False

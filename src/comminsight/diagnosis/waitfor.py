@@ -3,7 +3,8 @@
 The graph has a node per rank and up to two per op instance: a *hard* one for what certainly
 blocks its waiters (a collective, a receive), and a *soft* one for what may not (a send may fit a
 buffer; the root of a broadcast may run ahead; the member of a reduce that is not its root; a dead
-process waits for nobody). An edge into an absent or unknown member leaves the instance's node.
+process waits for nobody). An edge into an absent, unknown or behind member leaves the instance's
+node; a member that is behind does not wait in the instance: its own stream or code holds it.
 With nodes for instances, a collective of n members costs n edges and not n².
 
 An *origin* is where every path ends: ranks that wait for nobody, or ranks that wait for each
@@ -17,8 +18,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from comminsight.diagnosis.presence import Instance, Observed
-from comminsight.model.hang import InFlightOp, Presence
+from comminsight.diagnosis.presence import WANTED, Instance, Observed
+from comminsight.model.hang import InFlightOp
 from comminsight.model.ops import Op
 
 Graph = dict[int, set[int]]
@@ -82,9 +83,9 @@ class WaitGraph:
 
     def _add(self, place: int, instance: Instance, observed: Observed) -> None:
         hard, soft = -2 * place - 1, -2 * place - 2
-        wanted = set(instance.ranks(Presence.ABSENT, Presence.UNKNOWN))
+        wanted = set(instance.ranks(*WANTED))
         root = _root(instance)
-        for op in instance.ops:
+        for op in instance.waiting_ops:
             rank = op.global_rank
             self._edges[rank].update(
                 () if not wanted else _nodes(op, root, hard, soft, is_gone=observed.is_gone(rank))

@@ -129,7 +129,7 @@ class Watch:
 def overdue_ops(event: HangEvent) -> frozenset[tuple[int, int, int]]:
     """(global_rank, comm_id, op_seq) of the ops beyond the limit."""
     return frozenset(
-        (op.global_rank, op.comm_id, op.op_seq) for op in event.in_flight if op.is_overdue
+        (op.global_rank, op.comm_id, op.op_seq) for op in event.waiting if op.is_overdue
     )
 
 

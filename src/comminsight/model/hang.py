@@ -6,13 +6,18 @@ from enum import StrEnum
 
 import msgspec
 
+from comminsight.model.ops import RecordKind, SlotFlag
 from comminsight.model.topology import Communicator
 
 
 class Presence(StrEnum):
-    """Where a member stands towards one op instance."""
+    """Where a member stands towards one op instance.
+
+    BEHIND: it called the op, whose kernel does not run on its GPU while another member's does.
+    """
 
     ENTERED = "entered"
+    BEHIND = "behind"
     ABSENT = "absent"
     DONE = "done"
     UNKNOWN = "unknown"
@@ -28,7 +33,14 @@ class Liveness(StrEnum):
 
 
 class InFlightOp(msgspec.Struct, frozen=True, kw_only=True):
-    """An op without an end at the time of observation. ``peer`` is comm-local, -1 for none."""
+    """An op without an end at the time of observation. ``peer`` is comm-local, -1 for none or
+    unknown.
+
+    What follows ``is_overdue`` is of the NCCL door and 0 elsewhere: ``slot_flags`` (``SlotFlag``),
+    the channels of its kernel, ``wait_side`` (``WaitSide`` of sends and, a byte higher, receives),
+    and what the network has done for it. ``pending_peers`` of a fold are the comm-local ranks whose
+    calls have not finished, each standing for ``pending_span`` ranks from it on.
+    """
 
     global_rank: int
     comm_id: int
@@ -45,6 +57,33 @@ class InFlightOp(msgspec.Struct, frozen=True, kw_only=True):
     peer: int = -1
     owner_tid: int = 0
     is_overdue: bool = False
+    n_folded: int = 0
+    stream_id: int = 0
+    slot_flags: int = 0
+    n_channels: int = 0
+    started_mask: int = 0
+    stopped_mask: int = 0
+    launch_ns: int = 0
+    wait_side: int = 0
+    net_posted_bytes: int = 0
+    net_done_bytes: int = 0
+    net_progress_ns: int = 0
+    pending_peers: tuple[int, ...] = ()
+    pending_span: int = 1
+
+    @property
+    def is_peerless(self) -> bool:
+        """True for a P2P op without one known partner: a fold, or a call whose peer is not seen."""
+        return self.kind == RecordKind.P2P and (self.peer < 0 or self.n_folded > 1)
+
+    @property
+    def is_observable(self) -> bool:
+        """False when its end could not be seen whether or not it has come: it tells no hang."""
+        flags = self.slot_flags
+        if not flags & SlotFlag.NCCL:
+            return True
+        is_past_call = bool(flags & SlotFlag.GROUP_LEFT and not flags & SlotFlag.TASK_SEEN)
+        return not (flags & SlotFlag.NO_KERNEL_EVENTS or is_past_call)
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +92,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     ``peer`` is -1 and ``direction`` 0 for the collectives of the communicator; for P2P they name
     the partner (comm-local) and the ``Op`` (SEND or RECV). Numbers are ``match_seq``.
     ``is_current``: had the rank come further, its record would show it; None where the observer
-    did not say.
+    did not say. A direction without a peer tells that the rank made calls of which nobody knows
+    with whom: no stream of its P2P in this communicator is known to its end.
     """
 
     global_rank: int
@@ -120,3 +160,8 @@ class HangEvent(msgspec.Struct, frozen=True, kw_only=True):
     stacks: tuple[Stack, ...] = ()
     clock_error_ns: int = 0
     communicators: tuple[Communicator, ...] = ()
+
+    @property
+    def waiting(self) -> tuple[InFlightOp, ...]:
+        """The ops in flight of which it could be seen that they had ended."""
+        return tuple(op for op in self.in_flight if op.is_observable)

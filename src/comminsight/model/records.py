@@ -24,8 +24,8 @@ def is_op(rows: np.ndarray) -> np.ndarray:
 
 def is_ended_op(rows: np.ndarray) -> np.ndarray:
     """Which rows are the end of an op, whatever became of it; ``(n,)`` bool."""
-    is_marker: np.ndarray = _IS_MARKER[rows["state"]]
-    return is_op(rows) & ~is_marker
+    mask: np.ndarray = is_op(rows) & ~_IS_MARKER[rows["state"]]
+    return mask
 
 
 def is_fold(rows: np.ndarray) -> np.ndarray:
@@ -56,8 +56,8 @@ def n_calls(rows: np.ndarray) -> np.ndarray:
 def is_untimed(rows: np.ndarray) -> np.ndarray:
     """Which rows are ops of which only the call was seen: neither when they ran nor their end is
     known, ``start_ns`` is when they were enqueued; ``(n,)`` bool."""
-    mask: np.ndarray = (rows["state"] == OpState.UNOBSERVABLE) & (rows["reason"] > 0)
-    return mask & is_op(rows)
+    mask: np.ndarray = is_op(rows) & (rows["state"] == OpState.UNOBSERVABLE) & (rows["reason"] > 0)
+    return mask
 
 
 def net_summaries(rows: np.ndarray) -> np.ndarray:

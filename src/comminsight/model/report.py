@@ -11,7 +11,7 @@ import msgspec
 from comminsight.model.topology import Communicator
 from comminsight.model.verdict import Coverage, Message, Verdict
 
-REPORT_SCHEMA_VERSION = "1.2.0"  # major: a key went or changed meaning; minor: a key came
+REPORT_SCHEMA_VERSION = "1.3.0"  # major: a key went or changed meaning; minor: a key came
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +60,7 @@ class RankRow(msgspec.Struct, frozen=True, kw_only=True):
     waited_ns: int  # time this rank waited for others, mean per step
     coords: str = ""  # place in the parallel layout, such as "tp0 pp1 dp0", where known
     excluded_steps: tuple[int, ...] = ()  # not complete for this rank: in none of its means
+    device: str = ""  # GPU as its communicators name it, such as "gpu 3 (0000:1b:00.0)"
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True):

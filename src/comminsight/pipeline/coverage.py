@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from comminsight.analysis.alignment import AlignedStep
 from comminsight.model.ranges import missing_ranks
+from comminsight.model.records import n_calls
 from comminsight.model.tally import NOT_READ, TALLY_NAMES, Severity, Tally
 from comminsight.model.trace import RunTrace
 from comminsight.model.verdict import Coverage
@@ -17,13 +18,14 @@ LOST = (*NOT_READ, "order_late", "order_bad", "order_dropped")
 def run_coverage(trace: RunTrace, aligned: Sequence[AlignedStep], tally: Tally) -> Coverage:
     """Coverage over all ranks and steps.
 
-    ``unseen_step_ratio`` is the share of the ranks' steps that are not complete.
+    ``unseen_step_ratio`` is the share of the ranks' steps that are not complete. What was read is
+    counted in ops, as losses are: a fold stands for its calls.
     """
     seen = [rank.global_rank for rank in trace.ranks]
     windows = [window for step in aligned for window in step.members.values()]
     complete = sum(window.coverage_complete for window in windows)
     used = sum(all(w.coverage_complete for w in step.members.values()) for step in aligned)
-    records = sum(len(rank.ops) for rank in trace.ranks)
+    records = sum(int(n_calls(rank.ops).sum()) for rank in trace.ranks)
     return Coverage(
         ranks_expected=trace.world_size,
         ranks_seen=len(seen),

@@ -7,20 +7,26 @@ ops without an end, and for every stream of matches the last one entered and the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
 from comminsight.model.hang import HangEvent, InFlightOp, Progress, RankState, Stack
-from comminsight.model.ops import OpState, RecordKind
+from comminsight.model.ops import OpState, RecordKind, SlotFlag
+from comminsight.model.records import is_fold, is_op, is_untimed
 from comminsight.model.topology import Communicator
 
 FINISHED = (OpState.DONE, OpState.FAILED, OpState.ABORTED, OpState.UNOBSERVABLE)
 TAIL_RECORDS = 1 << 16  # more than a ring
 Numbered = TypeVar("Numbered", InFlightOp, Progress)
 PEER_BITS, DIRECTION_BITS = 22, 8  # with a comm_index of 32 bits in one int64
+PENDING_WORDS = 4
+SLOT_NUMBERS = (
+    "slot_flags", "started_mask", "stopped_mask", "launch_ns", "wait_side", "net_posted_bytes",
+    "net_done_bytes", "net_progress_ns",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +35,9 @@ class RankView:
 
     ``records`` are ``OP_DTYPE`` rows in ``seq`` order, of which none is missing from the number
     ``complete_from_seq`` on (0: from no number on), ``in_flight`` the records of ops without an
-    end, ``owner_tids`` beside them; ``comm_ids[comm_index]`` is the run's comm_id.
+    end, ``owner_tids`` beside them; ``comm_ids[comm_index]`` is the run's comm_id. ``slots`` are
+    the whole slots (``SLOT_DTYPE``) beside ``in_flight``, None where only their records are known,
+    ``comm_sizes[comm_index]`` the sizes of the communicators, needed to read a fold's peers.
     """
 
     state: RankState
@@ -39,6 +47,8 @@ class RankView:
     is_overdue: np.ndarray
     comm_ids: np.ndarray
     complete_from_seq: int = 1
+    slots: np.ndarray | None = None
+    comm_sizes: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 def comm_id_of(view: RankView, comm_index: int) -> int:
@@ -48,7 +58,7 @@ def comm_id_of(view: RankView, comm_index: int) -> int:
 
 def in_flight_ops(view: RankView, now_ns: int) -> list[InFlightOp]:
     """The ops this rank is inside of, oldest first."""
-    rows = zip(view.in_flight, view.owner_tids, view.is_overdue, strict=True)
+    rows = zip(view.in_flight, view.owner_tids, view.is_overdue, details(view), strict=True)
     ops = [
         InFlightOp(
             global_rank=view.state.global_rank,
@@ -66,17 +76,49 @@ def in_flight_ops(view: RankView, now_ns: int) -> list[InFlightOp]:
             peer=int(row["peer_or_root"]),
             owner_tid=int(tid),
             is_overdue=bool(overdue),
+            n_folded=int(row["n_folded"]),
+            stream_id=int(row["stream_id"]),
+            n_channels=int(row["n_channels"]),
+            **more,
         )
-        for row, tid, overdue in rows
+        for row, tid, overdue, more in rows
     ]
     return sorted(ops, key=lambda op: (op.start_ns, op.op_seq))
 
 
+def details(view: RankView) -> list[dict[str, Any]]:
+    """What the slot of each op in flight tells beyond its record; nothing without a slot."""
+    if view.slots is None:
+        return [{} for _ in view.in_flight]
+    return [slot_details(slot) | pending_peers(slot, view.comm_sizes) for slot in view.slots]
+
+
+def slot_details(slot: np.ndarray) -> dict[str, Any]:
+    """The fields of ``InFlightOp`` that a slot of the NCCL door tells; nothing for other doors."""
+    if not int(slot["slot_flags"]) & SlotFlag.NCCL:
+        return {}
+    return {name: int(slot[name]) for name in SLOT_NUMBERS}
+
+
+def pending_peers(slot: np.ndarray, comm_sizes: np.ndarray) -> dict[str, Any]:
+    """The unfinished peers of a fold: bit ``i`` stands for the ``span`` ranks from ``i * span`` on,
+    ``span`` = comm_size / 256, rounded up."""
+    bits = sum(int(slot[f"pending_peers_{i}"]) << 64 * i for i in range(PENDING_WORDS))
+    comm_index = int(slot["record"]["comm_index"])
+    size = int(comm_sizes[comm_index]) if comm_index < len(comm_sizes) else 0
+    if not bits or size <= 0 or int(slot["record"]["n_folded"]) <= 1:
+        return {}
+    span = -(-size // (64 * PENDING_WORDS))
+    peers = (i * span for i in range(bits.bit_length()) if bits >> i & 1)
+    return {"pending_peers": tuple(p for p in peers if p < size), "pending_span": span}
+
+
 def stream_keys(rows: np.ndarray) -> np.ndarray:
     """The match stream of every row as one number: comm_index, peer + 1, direction; the last two
-    are 0 for collectives."""
+    are 0 for collectives, the peer alone for P2P without one known partner."""
     is_p2p = rows["kind"] == RecordKind.P2P
-    peer = np.clip(rows["peer_or_root"].astype(np.int64) + 1, 0, (1 << PEER_BITS) - 1)
+    known = np.where(is_fold(rows), -1, rows["peer_or_root"].astype(np.int64))
+    peer = np.clip(known + 1, 0, (1 << PEER_BITS) - 1)
     within = peer << DIRECTION_BITS | rows["op"]
     comm = rows["comm_index"].astype(np.int64) << (PEER_BITS + DIRECTION_BITS)
     keys: np.ndarray = comm | np.where(is_p2p, within, 0)
@@ -122,9 +164,10 @@ def last_in(rows: np.ndarray, keys: np.ndarray) -> dict[int, Last]:
 
 
 def progress(view: RankView) -> list[Progress]:
-    """How far the rank came in every stream it took part in."""
-    ops = view.records[np.isin(view.records["kind"], (RecordKind.COLLECTIVE, RecordKind.P2P))]
-    done = last_per_stream(ops[np.isin(ops["state"], FINISHED)])
+    """How far the rank came in every stream it took part in. What was only seen called has been
+    entered, and is not known to be done."""
+    ops = view.records[is_op(view.records)]
+    done = last_per_stream(ops[np.isin(ops["state"], FINISHED) & ~is_untimed(ops)])
     recorded = last_per_stream(ops)
     inside = last_in(view.in_flight, stream_keys(view.in_flight))
     return [

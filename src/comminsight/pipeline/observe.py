@@ -13,6 +13,7 @@ from comminsight.model.tally import NOT_READ
 from comminsight.pipeline.hang_event import RankView, hang_event
 from comminsight.pipeline.load import world_size
 from comminsight.pipeline.trace import joined_communicators
+from comminsight.semantics.comm_table import MAX_COMM_INDEX
 
 
 def rank_view(session: SessionData, comm_ids: np.ndarray, exit_status: str = "") -> RankView:
@@ -36,7 +37,17 @@ def rank_view(session: SessionData, comm_ids: np.ndarray, exit_status: str = "")
         is_overdue=(slots["state_word"] & 0xFF) == SLOT_OVERDUE,
         comm_ids=comm_ids,
         complete_from_seq=session.complete_from_seq,
+        slots=slots,
+        comm_sizes=comm_sizes(session.comms),
     )
+
+
+def comm_sizes(comms: np.ndarray) -> np.ndarray:
+    """Members of each communicator by ``comm_index``, 0 where no row tells."""
+    known = comms[comms["comm_index"] < MAX_COMM_INDEX]
+    sizes = np.zeros(int(known["comm_index"].max(initial=0)) + 1, np.int64)
+    sizes[known["comm_index"]] = known["comm_size"]
+    return sizes
 
 
 def observe(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from comminsight.analysis.alignment import AlignedStep
 from comminsight.analysis.measures import excluded_steps, mean_over_complete
@@ -39,9 +39,9 @@ def mean_int(values: Sequence[int]) -> int:
     return round(sum(values) / len(values)) if values else 0
 
 
-def rank_rows(measures: StragglerMeasures) -> tuple[RankRow, ...]:
+def rank_rows(measures: StragglerMeasures, devices: Mapping[int, str]) -> tuple[RankRow, ...]:
     """One row per rank: means over the rank's complete steps, zeros without any, and the steps
-    that were left out of them."""
+    that were left out of them; ``devices`` by global rank."""
     origin_ns = measures.own_delay_ns + measures.transfer_delay_ns
     columns = (
         measures.index_pct, measures.caused_wait_ns, origin_ns, measures.passed_on_ns,
@@ -62,6 +62,7 @@ def rank_rows(measures: StragglerMeasures) -> tuple[RankRow, ...]:
             waited_ns=round(float(means[4][i])),
             coords=measures.coords[i],
             excluded_steps=excluded.get(int(rank), ()),
+            device=devices.get(int(rank), ""),
         )
         for i, rank in enumerate(measures.global_ranks)
     )
@@ -71,7 +72,7 @@ def run_report(
     facts: RunFacts,
     communicators: Sequence[Communicator],
     steps: tuple[StepRow, ...],
-    measures: StragglerMeasures,
+    ranks: tuple[RankRow, ...],
     coverage: Coverage,
     verdicts: tuple[Verdict, ...],
     *,
@@ -85,7 +86,7 @@ def run_report(
         coverage=coverage,
         communicators=tuple(communicators),
         steps=steps,
-        ranks=rank_rows(measures),
+        ranks=ranks,
         verdicts=verdicts,
         notes=notes,
         tally=tally.as_dict(),

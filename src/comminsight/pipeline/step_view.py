@@ -142,7 +142,10 @@ def op_row(
 
 
 def wait_of(trace: RunTrace, found: Instances, place: int, last: np.ndarray) -> tuple[int, int]:
-    """(time until the last member entered, its global rank); (0, -1) for the last itself."""
+    """(time until the last member entered, its global rank); (0, -1) for the last itself, and where
+    nobody knows when a member ran."""
+    if not found.is_evidence[found.instance[place]]:
+        return 0, UNKNOWN_RANK
     other = int(last[found.instance[place]])
     waited_ns = int(found.start_ns[other] - found.start_ns[place])
     if waited_ns <= 0:

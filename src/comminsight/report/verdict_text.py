@@ -37,6 +37,10 @@ HANG_CAUSES = frozenset(
         Cause.P2P_UNMATCHED,
         Cause.CROSS_GROUP_CYCLE,
         Cause.ALL_PRESENT_STUCK,
+        Cause.GROUP_MISUSE,
+        Cause.HOST_BLOCKED,
+        Cause.KERNEL_NOT_STARTED,
+        Cause.PEER_UNREACHABLE,
     }
 )
 ABSENT_CAUSES = frozenset({Cause.RANK_NOT_ENTERED, Cause.CONTROL_FLOW_SKIP, Cause.P2P_UNMATCHED})
@@ -138,6 +142,12 @@ def nodes_of(ranks: Iterable[int], report: RunReport) -> list[str]:
     return list(dict.fromkeys(host for rank in ranks if (host := hosts.get(rank))))
 
 
+def devices_of(ranks: Iterable[int], report: RunReport) -> list[str]:
+    """The GPUs of ``ranks`` as far as the rank rows know them."""
+    named = {row.global_rank: row.device for row in report.ranks}
+    return [device for rank in ranks if (device := named.get(rank))]
+
+
 def _where(verdict: Verdict, report: RunReport, words: Catalogue) -> str:
     nodes = nodes_of(verdict.culprits, report) or _chain_nodes(verdict.chain)
     return words.text("who.where", nodes=nodes) if 0 < len(nodes) <= MAX_NODES else ""
@@ -179,6 +189,7 @@ def _identity_rows(
     )
     yield "node", ", ".join(nodes_of(verdict.culprits, report)[:MAX_NODES])
     yield "place", ", ".join(coords[:MAX_NODES])
+    yield "device", ", ".join(devices_of(verdict.culprits, report)[:MAX_NODES])
     yield "steps", _step_range(verdict, words)
     if (op := verdict.first_bad_op) is not None:
         yield "operation", f"{op.op} #{op.match_seq}"

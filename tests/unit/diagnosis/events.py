@@ -43,6 +43,13 @@ def op(rank: int, comm_id: int, name: Op, match_seq: int, **more: int) -> InFlig
     )  # fmt: skip
 
 
+def nccl_op(
+    rank: int, comm_id: int, name: Op, match_seq: int, slot_flags: int, **more: int
+) -> InFlightOp:
+    """An op in flight as the NCCL door leaves it in its slot."""
+    return op(rank, comm_id, name, match_seq, slot_flags=int(slot_flags), **more)
+
+
 def came(
     rank: int, comm_id: int, entered: int, done: int | None = None, *, peer: int = -1, way: int = 0,
     is_current: bool | None = None,
