@@ -51,7 +51,7 @@ def _notes(
 ) -> Iterator[Message]:
     for reading in readings:
         join = join_ras(reading.answer, communicators)
-        found = ras_evidence(reading.answer, join, event) if join.matches else []
+        found = ras_evidence(reading, join, event) if join.matches else []
         if found:
             yield _source(reading).message
         yield from (one.message for one in found)
@@ -65,7 +65,9 @@ def _supported(
     missing = (*verdict.missing, *_missing(reading, join))
     if not join.matches:
         return replace(verdict, missing=missing)
-    found = [*_about_absence(verdict, join, event), *ras_evidence(reading.answer, join, event)]
+    found = ras_evidence(reading, join, event)
+    if reading.observed_mono_ns:  # counts of another moment say nothing of this op
+        found = [*_about_absence(verdict, join, event), *found]
     found.sort(key=lambda one: one.message.code not in CONTRADICTIONS)
     if found and found[0].message.code in CONTRADICTIONS:
         missing = (*missing, message(codes.MISSING_RAS_AGREEMENT, source=reading.source))
@@ -73,20 +75,17 @@ def _supported(
     others = [one for one in verdict.evidence if one.kind != "stack"]
     return replace(
         verdict,
-        confidence=_confidence(verdict, reading, found),
+        confidence=_confidence(verdict, found),
         evidence=(*others, _source(reading), *found, *stacks),
         missing=missing,
         next_actions=(*verdict.next_actions, *_actions(found)),
     )
 
 
-def _confidence(verdict: Verdict, reading: RasReading, found: Sequence[Evidence]) -> Confidence:
-    """Less where RAS counted more launches of the absent rank; not by an answer that was given by
-    hand, which may be of another moment."""
+def _confidence(verdict: Verdict, found: Sequence[Evidence]) -> Confidence:
+    """Less where RAS counted more launches of the absent rank."""
     is_doubted = any(one.message.code == codes.RAS_AHEAD for one in found)
-    if is_doubted and reading.observed_mono_ns:
-        return LESS.get(verdict.confidence, verdict.confidence)
-    return verdict.confidence
+    return LESS.get(verdict.confidence, verdict.confidence) if is_doubted else verdict.confidence
 
 
 def _source(reading: RasReading) -> Evidence:
@@ -121,10 +120,9 @@ def _about_absence(verdict: Verdict, join: RasJoin, event: HangEvent) -> Iterato
         for op in event.in_flight
         if (op.comm_id, op.match_seq) == (verdict.comm_id, bad.match_seq)
     }
-    others = [by_rank[rank] for rank in waiting if rank in by_rank]
-    if not others:
+    most = max((by_rank[rank] for rank in waiting if rank in by_rank), default=None)
+    if most is None:
         return
-    most = max(others)
     ahead = tuple(rank for rank in verdict.culprits if by_rank.get(rank, -1) > most)
     level = tuple(rank for rank in verdict.culprits if by_rank.get(rank, -1) == most)
     for code, ranks in ((codes.RAS_AHEAD, ahead), (codes.RAS_EQUAL, level)):

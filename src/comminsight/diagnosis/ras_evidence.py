@@ -15,7 +15,7 @@ from comminsight.diagnosis import codes
 from comminsight.diagnosis.chain import op_name
 from comminsight.diagnosis.codes import message
 from comminsight.model.hang import HangEvent, Liveness, RankState
-from comminsight.model.ras import RasAnswer, RasLaunches, RasPresence, RasProcess, RasRank
+from comminsight.model.ras import RasLaunches, RasPresence, RasProcess, RasRank, RasReading
 from comminsight.model.topology import UNKNOWN_RANK
 from comminsight.model.verdict import Evidence, MessageParam
 
@@ -23,11 +23,11 @@ MAX_PER_CODE = 4
 UNREMARKABLE_STATUS = ("", "RUNNING", "NOCOMM")  # NOCOMM is told as "left"
 
 
-def ras_evidence(answer: RasAnswer, join: RasJoin, event: HangEvent) -> list[Evidence]:
+def ras_evidence(reading: RasReading, join: RasJoin, event: HangEvent) -> list[Evidence]:
     """Gone processes first, then by communicator; at most ``MAX_PER_CODE`` of a kind, and how many
     more there are."""
     states = {state.global_rank: state for state in event.ranks}
-    found = list(_gone(answer, join, states))
+    found = list(_gone(reading, join, states))
     for match in join.matches:
         found += _errors(match, join)
         found += _left_and_status(match, join)
@@ -48,10 +48,11 @@ def entry(
     return Evidence(kind="ras", message=said, global_rank=alone, comm_id=comm_id)
 
 
-def _gone(answer: RasAnswer, join: RasJoin, states: dict[int, RankState]) -> Iterator[Evidence]:
+def _gone(reading: RasReading, join: RasJoin, states: dict[int, RankState]) -> Iterator[Evidence]:
+    answer, is_same_moment = reading.answer, reading.observed_mono_ns > 0
     for process in answer.gone.get(RasPresence.DEAD, ()):
         ranks = join.ranks_of(process)
-        yield _about(_code_of_dead(ranks, states), process, ranks)
+        yield _about(_code_of_dead(ranks, states, is_same_moment=is_same_moment), process, ranks)
     for process in answer.gone.get(RasPresence.SILENT, ()):
         yield _about(codes.RAS_SILENT, process, join.ranks_of(process))
     named = sum(map(len, answer.gone.values()))
@@ -63,9 +64,12 @@ def _about(code: str, process: RasProcess, ranks: tuple[int, ...]) -> Evidence:
     return entry(code, ranks, pid=process.pid, host=process.host)
 
 
-def _code_of_dead(ranks: tuple[int, ...], states: dict[int, RankState]) -> str:
+def _code_of_dead(
+    ranks: tuple[int, ...], states: dict[int, RankState], *, is_same_moment: bool
+) -> str:
+    """What lived when it hung may have died before an answer of another moment."""
     own = {states[rank].liveness for rank in ranks if rank in states}
-    if Liveness.ALIVE in own:
+    if Liveness.ALIVE in own and is_same_moment:
         return codes.RAS_DEAD_BUT_ALIVE
     if own and own <= {Liveness.DEAD, Liveness.CLOSED}:
         return codes.RAS_DEAD_TOO

@@ -49,7 +49,7 @@ def parse_ras(data: bytes, *, path: str = "") -> RasAnswer:
     if body.startswith(b"{"):
         return read_json(body, path)
     if TEXT_MARK.search(body):
-        return read_text(body.decode("utf-8", "replace"), path)
+        return read_text(body.decode("utf-8", "replace"))
     raise InputError(
         "neither the JSON nor the text that NCCL's RAS writes", path=path, next_step=NEXT_STEP
     )
@@ -126,28 +126,32 @@ def _communicator(one: _Communicator, index: int, path: str) -> RasCommunicator:
     named = HASH.fullmatch(one.hash)
     if named is None:
         raise InputError(f"{place}.hash: no hexadecimal number: {one.hash[:40]!r}", path=path)
-    if not 0 <= one.size <= MAX_COMM_SIZE:
-        raise InputError(f"{place}.size: {one.size} is no number of ranks", path=path)
-    present = {rank.rank: rank for rank in one.ranks if _is_rank(rank)}
-    missing = {rank.rank: rank for rank in one.missing_ranks if _is_rank(rank)}
+    present = {rank.rank: rank for rank in one.ranks if _is_rank(rank, one)}
+    missing = {rank.rank: rank for rank in one.missing_ranks if _is_rank(rank, one)}
     ranks = [_present(rank) for rank in present.values()]
     ranks += [_missing(rank) for number, rank in missing.items() if number not in present]
     return RasCommunicator(
         comm_hash=int(named[1], 16),
         second_hash=one.secondary_hash,
-        comm_size=one.size,
+        comm_size=_size(one),
         ranks=tuple(sorted(ranks, key=lambda rank: rank.comm_rank)),
         launches=tuple(launch_groups(present)),
     )
 
 
-def _is_rank(rank: _Rank) -> bool:
-    return 0 <= rank.rank < MAX_COMM_SIZE
+def _size(one: _Communicator) -> int:
+    """Number of members, 0 for one that cannot be."""
+    return one.size if 0 < one.size <= MAX_COMM_SIZE else 0
+
+
+def _is_rank(rank: _Rank, one: _Communicator) -> bool:
+    return 0 <= rank.rank < (_size(one) or MAX_COMM_SIZE)
 
 
 def _n_unread(one: _Communicator) -> int:
-    """Members without a number, and counts of functions that are not known here."""
-    unplaced = sum(not _is_rank(rank) for rank in (*one.ranks, *one.missing_ranks))
+    """Members whose number cannot be, such a size, and counts of unknown functions."""
+    listed = (*one.ranks, *one.missing_ranks)
+    unplaced = sum(not _is_rank(rank, one) for rank in listed) + (_size(one) != one.size)
     functions = {name for rank in one.ranks for name in rank.collective_counts}
     return unplaced + len(functions - OP_OF_FUNCTION.keys())
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from comminsight.errors import InputError
 from comminsight.model.ops import Op
 from comminsight.model.ras import (
     RasAnswer,
@@ -60,18 +59,20 @@ def error_name(result: int) -> str:
     return ERROR_NAMES.get(result, f"ncclResult {result}")
 
 
-def read_text(text: str, path: str) -> RasAnswer:
+def read_text(text: str) -> RasAnswer:
     """The answer of a whole or torn text.
 
-    Raises InputError naming the line when a number in it cannot be.
+    A line with a number that cannot be is counted as unread: NCCL 2.27.3 writes ranks such as
+    1057455228 (NVIDIA/nccl issue 1762) beside good ones.
     """
     reader = _Reader()
-    for number, line in enumerate(text.splitlines(), start=1):
-        try:
-            reader.take(line.rstrip())
-        except (ValueError, OverflowError) as error:
-            raise InputError(f"line {number}: {error}", path=path) from error
+    for line in text.splitlines():
+        reader.take(line.rstrip())
     return reader.answer()
+
+
+class _BeyondBoundsError(Exception):
+    """No job has so many ranks."""
 
 
 @dataclass(slots=True)
@@ -112,16 +113,20 @@ class _Reader:
     def take(self, line: str) -> None:
         for pattern, act in PATTERNS:
             if match := pattern.fullmatch(line):
-                act(self, match)
+                try:
+                    act(self, match)
+                except _BeyondBoundsError:
+                    self.n_unread += 1
                 return
         self.n_unread += bool(line.strip())
 
     def answer(self) -> RasAnswer:
         dead = set(self.gone.get(RasPresence.DEAD, ()))
+        communicators = tuple(self._communicator(one, dead) for one in self.drafts.values())
         return RasAnswer(
             form=RasForm.TEXT,
             nccl_version=self.version,
-            communicators=tuple(self._communicator(one, dead) for one in self.drafts.values()),
+            communicators=communicators,
             gone={presence: tuple(dict.fromkeys(found)) for presence, found in self.gone.items()},
             n_gone=dict(self.n_gone),
             n_timeouts=self.n_timeouts,
@@ -130,19 +135,22 @@ class _Reader:
         )
 
     def _communicator(self, one: _Draft, dead: set[RasProcess]) -> RasCommunicator:
+        size = self.sizes.get(one.group, 0)
         ranks = [
             replace(rank, presence=RasPresence.DEAD)
             if rank.presence is RasPresence.SILENT and rank.process in dead
             else rank
-            for _, rank in sorted(one.ranks.items())
+            for comm_rank, rank in sorted(one.ranks.items())
+            if comm_rank < size or not size
         ]
+        self.n_unread += len(one.ranks) - len(ranks)
         launches = [
             RasLaunches(op=op, n_launched=n, n_ranks=n_ranks, comm_ranks=tuple(sorted(ranks)))
             for op, n, n_ranks, ranks in one.launches
         ]
         return RasCommunicator(
             comm_hash=one.comm_hash,
-            comm_size=self.sizes.get(one.group, 0),
+            comm_size=size,
             ranks=tuple(ranks),
             launches=tuple(launches),
         )
@@ -246,9 +254,9 @@ class _Reader:
 
 
 def bounded(digits: str) -> int:
-    """A number of ranks; raises ValueError for one that no job has."""
+    """A number of ranks; raises _BeyondBoundsError for one that no job has."""
     if (number := int(digits)) > MAX_COMM_SIZE:
-        raise ValueError(f"{number} is no number of ranks")
+        raise _BeyondBoundsError
     return number
 
 

@@ -89,13 +89,16 @@ def test_equal_counts_are_told_and_change_nothing() -> None:
     assert made.confidence is alone.confidence
 
 
-def test_an_answer_of_unknown_time_lowers_no_confidence() -> None:
-    alone, made = judged(ras_json(ras_comm(1, ranks_of(42, 42, 43, 42))), asked=False)
-    assert codes.RAS_AHEAD in said(made)
-    assert said(made)[codes.RAS_GIVEN] == {
-        "source": "mine.txt", "timestamp": "2026-03-01 12:00:00",
-    }  # fmt: skip
+def test_an_answer_of_unknown_time_contradicts_nobody() -> None:
+    """One rank ahead or dead at another moment is no contradiction."""
+    ranks = ranks_of(42, 42, 43)
+    data = ras_json(ras_comm(1, ranks, [ras_missing(3, dead=True)]))
+    alone, made = judged(data, asked=False)
     assert made.confidence is alone.confidence
+    assert made.missing == alone.missing
+    found = said(made)
+    assert set(found) == {codes.RAS_GIVEN, codes.RAS_DEAD_LEAD, codes.RAS_LAUNCHED}
+    assert found[codes.RAS_GIVEN] == {"source": "mine.txt", "timestamp": "2026-03-01 12:00:00"}
 
 
 @pytest.mark.parametrize(
@@ -217,5 +220,5 @@ def test_without_a_hang_the_answer_is_told_in_notes() -> None:
     healthy = event(4, [], states={rank: state(rank, pid=5000 + rank) for rank in range(4)})
     verdicts, notes = with_ras([], [reading(data, asked=False)], healthy, [WORLD])
     assert verdicts == ()
-    assert [note.code for note in notes] == [codes.RAS_GIVEN, codes.RAS_DEAD_BUT_ALIVE]
+    assert [note.code for note in notes] == [codes.RAS_GIVEN, codes.RAS_DEAD_LEAD]
     assert with_ras([], [], healthy, [WORLD]) == ((), ())
