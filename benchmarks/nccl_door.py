@@ -1,8 +1,8 @@
 """What NCCL's callbacks cost: CPU time per collective, ours and empty ones played in turns.
 
 The played sequence is that of one blocking AllReduce with its kernel events
-(``native/tests/nccl_play.h``). The goal is at most 400 ns for 8 channels, and at most 3.5 times what
-the harness costs with empty callbacks.
+(``native/tests/nccl_play.h``). The goal is at most 400 ns for 8 channels, and at most 3.5 times
+what the harness costs with empty callbacks.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def main() -> int:
         readings = "-" if cost.clock_readings is None else f"{cost.clock_readings:.2f}"
         print(
             f"v{cost.version} {cost.n_threads:>9} {cost.n_channels:>8}"
-            f" {cost.empty_ns:>9.0f} {cost.ours_ns:>8.0f} {cost.ratio:>7.2f}  {readings:>14}  {goal}"
+            f" {cost.empty_ns:>9.0f} {cost.ours_ns:>8.0f} {cost.ratio:>7.2f}"
+            f"  {readings:>14}  {goal}"
         )
     print(f"goal at {GOAL_CHANNELS} channels: {GOAL_NS:.0f} ns, {GOAL_RATIO} times empty callbacks")
     return 1 if any(cost.holds is False for cost in table) else 0

@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 
 from comminsight.format import layout
-from comminsight.model.event import COMM_DTYPE, OP_DTYPE
+from comminsight.model.event import COMM_DTYPE, NET_DTYPE, NOTICE_DTYPE, OP_DTYPE
 from tests.unit.native.door import LIBRARY, ROOT
 
+PROFILER_TABLES = [f"ncclProfiler_v{version}" for version in (4, 5, 6, 7)]
 DTYPES = {
     "ci_record": OP_DTYPE,
     "ci_comm_row": COMM_DTYPE,
+    "ci_net_record": NET_DTYPE,
+    "ci_notice_record": NOTICE_DTYPE,
     "ci_box_header": layout.BOX_HEADER_DTYPE,
     "ci_slot": layout.SLOT_DTYPE,
     "ci_segment_header": layout.SEGMENT_HEADER_DTYPE,
@@ -38,9 +41,14 @@ def symbols(*options):
 def test_exports_are_the_door_and_nothing_else():
     declared = re.findall(r"CI_API .*?(ci_\w+)\(", (ROOT / "native/comminsight.h").read_text())
     exported = {line[-1] for line in symbols("--defined-only")}
-    assert set(declared) <= exported
-    assert {name for name in exported if not name.startswith(("ci_", "ncclProfiler_v"))} == set()
+    assert exported == set(declared) | set(PROFILER_TABLES)
     assert all(line[1] in "TDR" for line in symbols("--defined-only"))  # "u" would be GNU_UNIQUE
+
+
+def test_profiler_tables_are_data_of_six_pointers():
+    listed = tool_output("readelf", "--dyn-syms", "--wide", str(LIBRARY))
+    tables = re.findall(r"(\d+) (\w+) +GLOBAL +DEFAULT +\d+ (ncclProfiler\w+)", listed)
+    assert sorted(tables) == sorted(("48", "OBJECT", name) for name in PROFILER_TABLES)
 
 
 def test_needs_only_the_c_library_of_old_systems():
@@ -53,6 +61,7 @@ def test_needs_only_the_c_library_of_old_systems():
     }
     strong = [line[-1] for line in symbols("--undefined-only") if line[0] == "U"]
     assert [name for name in strong if "@GLIBC_" not in name] == []
+    assert [name for name in strong if name.startswith(("cu", "cuda", "nccl"))] == []
     versions = [tuple(map(int, re.findall(r"\d+", name.split("@GLIBC_")[1]))) for name in strong]
     assert max(versions)[:2] <= (2, 34)
 
