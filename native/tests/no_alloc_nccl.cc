@@ -1,5 +1,6 @@
 // What the callbacks ask of the C library, counted by standing in for it: no memory, no lock, no system call, and at
-// most four readings of the clock per collective. Random callbacks of all kinds, then collectives.
+// most four readings of the clock per collective, but for the one in 256 that is timed for the overhead guard.
+// Collectives, then random callbacks of all kinds.
 //
 // Left out, as it happens once per thread: the first op asks for the thread's number (gettid). A full ring may wake
 // the drain thread, so the ring is kept from filling up here.
@@ -150,7 +151,8 @@ void random_callbacks_ask_for_nothing() {
   for (const uint64_t context : shared.contexts) ncclProfiler_v7.finalize(reinterpret_cast<void*>(context));
 }
 
-// The readings of the harness (one per stamp) happen inside of `play` as well.
+constexpr int kOwnReadings = 2;  // of the harness, for its GPU's stamps
+
 template <int kVersion>
 void a_collective_reads_the_clock_four_times() {
   static int32_t mask;
@@ -158,15 +160,20 @@ void a_collective_reads_the_clock_four_times() {
   void* context = play::init<kVersion>(table, 5, &mask, "dp", 8, 0);
   play::Collective<kVersion> collective(table, context);
   for (int64_t& count : counts) count = 0;
+  int n_above = 0;
   for (int i = 0; i < kCollectives; i++) {
     if (i % 500 == 0) ci_flush(5000);
+    const int64_t before = counts[kClock];
     is_inside = true;
     collective.play(8);
     is_inside = false;
+    n_above += counts[kClock] - before - kOwnReadings > 4;
   }
-  const double each = static_cast<double>(counts[kClock]) / kCollectives - 2;
-  printf("v%d: %.2f readings of the clock per collective\n", kVersion, each);
-  CHECK(each <= 4);
+  const double each = static_cast<double>(counts[kClock]) / kCollectives - kOwnReadings;
+  printf("v%d: %.2f readings of the clock per collective, more than 4 in %d of %d\n", kVersion, each, n_above,
+         kCollectives);
+  CHECK(n_above <= kCollectives / 256 + 1);
+  CHECK(each <= 4.25);
   expect_none("collectives");
   table.finalize(context);
 }

@@ -49,7 +49,7 @@ def test_the_callbacks_of_a_collective_cost_less_than_half_a_microsecond(
             f" {cost.ratio:.1f} times empty callbacks",
         )
         assert cost.clock_readings is not None
-        assert cost.clock_readings <= 4
+        assert cost.clock_readings <= 4.25  # one in 256 is timed, see no_alloc_nccl.cc
         assert cost.ours_ns <= SLACK * nccl_door.GOAL_NS
         assert cost.ratio <= SLACK * nccl_door.GOAL_RATIO
     assert {cost.version for cost in table} == {4, 5, 6, 7}
