@@ -9,7 +9,8 @@ must prove, in this order:
    follows the first run of gradient ops: S is the sum of that run.
 2. *separated runs*: other ops separate the gradient ops into runs of equal bytes: S is a run.
 3. *period*: nothing separates them, but the bucket sizes repeat with a period of unequal sizes.
-4. *pauses*: the pause before every nth gradient op is the longest of its block: S is n buckets.
+4. *pauses*: the pause before every nth gradient op is by far the longest of its block: S is n
+   buckets.
 
 A run that repeats a shorter one inside may be several steps and is not taken for 1 and 2.
 Otherwise the boundary is not decidable and nothing is learnt: a wrong step is worse than none.
@@ -24,6 +25,8 @@ import msgspec
 import numpy as np
 
 from comminsight.semantics.comm_table import CommTable
+from comminsight.semantics.learn_close import close_in_flight, close_until_open
+from comminsight.semantics.matcher import sound_suffix
 from comminsight.semantics.symbols import SymbolCoder
 from comminsight.semantics.template import Position, Sequence, Template
 
@@ -33,6 +36,8 @@ _MIN_BLOCKS = 3
 _MAX_PAUSED_BLOCK = 64
 _MIN_PAUSED_BLOCKS = 4
 _MIN_PAUSED_RATIO = 0.9
+_PAUSE_FACTOR = 1.5  # longer by less is noise
+_LEARNERS = {"until_open": close_until_open, "in_flight": close_in_flight}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,8 @@ def resolve(
     """The template with Close filled in from the ops seen so far, or the reason why not yet."""
     if not template.learn:
         return template
+    if (learner := _LEARNERS.get(template.learn)) is not None:
+        return learner(template, rows, comms, min_blocks)
     gradients = _gradients(template.opens[0][0], rows, comms)
     if not gradients.sizes:
         return "no_gradient_ops"
@@ -138,7 +145,7 @@ def _paused(gradients: Gradients) -> list[tuple[int, int]]:
         for phase in (0,) if gradients.is_whole else range(length):
             usable = pauses[phase + length - 1 :]
             table = usable[: len(usable) // length * length].reshape(-1, length)
-            is_paused = table[:, 0] > table[:, 1:].max(axis=1)
+            is_paused = table[:, 0] > _PAUSE_FACTOR * table[:, 1:].max(axis=1)
             if len(table) >= _MIN_PAUSED_BLOCKS - 1 and is_paused.mean() >= _MIN_PAUSED_RATIO:
                 return [(phase, length)]
     return []
@@ -170,33 +177,11 @@ def _closes(position: Position, blocks: list[tuple[int, ...]]) -> tuple[Sequence
     sample = blocks[: max(16, len(shapes))]
     suffixes: list[tuple[int, ...]] = []
     for shape in shapes:
-        lengths = range(1, len(shape) + 1)
-        suffix = next((shape[-n:] for n in lengths if _is_sound(shape[-n:], shape, sample)), None)
+        suffix = sound_suffix(shape, sample)
         if suffix is None:
             return ()
         suffixes.append(suffix)
     return tuple(_sequence(position, suffix) for suffix in dict.fromkeys(suffixes))
-
-
-def _is_sound(
-    suffix: tuple[int, ...], shape: tuple[int, ...], blocks: list[tuple[int, ...]]
-) -> bool:
-    """Whether a matcher of ``suffix`` completes at the end of every block of the shape, and
-    nowhere but at block ends."""
-    state = 0
-    for block in blocks:
-        for index, size in enumerate(block):
-            state = state + 1 if size == suffix[state] else int(size == suffix[0])
-            if state == len(suffix):
-                if index + 1 != len(block):
-                    return False
-                state = 0
-                complete = True
-            else:
-                complete = False
-        if block == shape and not complete:
-            return False
-    return True
 
 
 def _sequence(position: Position, sizes: tuple[int, ...]) -> Sequence:

@@ -12,6 +12,7 @@ matcher starts anew, so completions do not share ops:
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -78,6 +79,32 @@ class AnyMatcher:
         last, first = np.concatenate(lasts), np.concatenate(firsts)
         order = np.lexsort((first, last))
         return Hits(last[order], first[order])
+
+
+def sound_suffix(
+    shape: tuple[int, ...], blocks: Sequence[tuple[int, ...]]
+) -> tuple[int, ...] | None:
+    """The shortest end of ``shape`` that completes at the end of every such block and nowhere but
+    at block ends, while the blocks run through a matcher one after the other; None if none does."""
+    lengths = range(1, len(shape) + 1)
+    return next((shape[-n:] for n in lengths if _is_sound(shape[-n:], shape, blocks)), None)
+
+
+def _is_sound(
+    suffix: tuple[int, ...], shape: tuple[int, ...], blocks: Sequence[tuple[int, ...]]
+) -> bool:
+    state = 0
+    for block in blocks:
+        is_complete = False
+        for index, symbol in enumerate(block):
+            state = state + 1 if symbol == suffix[state] else int(symbol == suffix[0])
+            is_complete = state == len(suffix)
+            if is_complete and index + 1 != len(block):
+                return False
+            state = 0 if is_complete else state
+        if block == shape and not is_complete:
+            return False
+    return True
 
 
 class Hits:

@@ -2,7 +2,8 @@
 
 A template fits when every required sequence occurred, no forbidden one did, and a trial over the
 ops seen so far produced steps. Of those that fit the highest priority wins; a lower one has to
-wait while a higher one lacks nothing but steps, until ``patience_ops`` have been seen.
+wait while a higher one lacks nothing but steps, until ``patience_ops`` have been seen. A template
+with ``patience_ops`` of its own wins after as many ops, or when the input ends.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ REASON_WAITING = "waits_for_higher_priority"
 REASON_MISSING = "required_missing"
 REASON_FORBIDDEN = "forbidden_seen"
 REASON_NO_STEPS = "no_steps"
+REASON_TOO_FEW_OPS = "too_few_ops"
+_MAY_STILL_COME = {REASON_NO_STEPS, REASON_TOO_FEW_OPS, "too_few_anchored_steps"}
 
 
 @dataclass(slots=True)
@@ -44,7 +47,7 @@ class Trial:
     @property
     def lacks_only_steps(self) -> bool:
         """Nothing speaks against the template yet."""
-        return self.reason == REASON_NO_STEPS
+        return self.reason in _MAY_STILL_COME
 
     def score(self) -> TemplateScore:
         """The row of the score table."""
@@ -107,10 +110,12 @@ class Judge:
         machine = BoundaryMachine(resolved, self._identity, comms, own_losses)
         steps = machine.feed(rows)
         n_steps = len(steps) + int(is_end and machine.is_proved)
+        reason = REASON_CHOSEN if n_steps >= min_steps else REASON_NO_STEPS
+        if not reason and not is_end and len(rows) < template.patience_ops:
+            reason = REASON_TOO_FEW_OPS
         return Trial(
-            template=resolved, reason=REASON_CHOSEN if n_steps >= min_steps else REASON_NO_STEPS,
-            machine=machine, steps=steps, n_ops=len(rows),
-        )  # fmt: skip
+            template=resolved, reason=reason, machine=machine, steps=steps, n_ops=len(rows)
+        )
 
 
 class _Conditions:

@@ -67,7 +67,7 @@ class SymbolCoder:
             code += np.minimum(rows["dtype"], _N_DTYPES - 1)
         if self._grid.has_peer:
             code *= 3
-            code += _directions(rows, index, comms)
+            code += directions(rows, index, comms)
         flat = self._kind_of_code.take(code).astype(np.int64)
         for bounds, name in ((self._grid.sizes, "size_bytes"), (self._grid.counts, "count")):
             flat *= len(bounds) + 1
@@ -145,7 +145,7 @@ def _interval(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
     return index
 
 
-def _directions(rows: np.ndarray, index: np.ndarray, comms: CommTable) -> np.ndarray:
+def directions(rows: np.ndarray, index: np.ndarray, comms: CommTable) -> np.ndarray:
     """1 where the peer is the next rank of the communicator, 2 where it is the previous one."""
     peer = rows["peer_or_root"]
     rank, size = comms.ranks.take(index), np.maximum(comms.sizes.take(index), 1)

@@ -7,6 +7,7 @@ A template file is TOML; the caller reads it and gives the parsed document:
     name = "fsdp2"                   # unique over all files
     version = 1                      # of this template; written into every step
     priority = 30                    # the highest that fits wins
+    patience_ops = 4096              # how many ops must be seen before it may win
     requires = [SEQUENCE, ...]       # each must occur
     forbids = [SEQUENCE, ...]        # none may occur
     open = SEQUENCE
@@ -62,6 +63,7 @@ class Symbol(msgspec.Struct, frozen=True):
         parts = [f"{ops}@{roles}"]
         parts += [f">={self.min_bytes}B"] if self.min_bytes else []
         parts += [f"<={self.max_bytes}B"] if self.max_bytes != ANY else []
+        parts += ["|".join(dtype.name.lower() for dtype in self.dtypes)] if self.dtypes else []
         parts += [f"count={self.count}"] if self.count != ANY else []
         parts += [f"peer={self.peer.value}"] if self.peer else []
         return " ".join(parts)
@@ -89,6 +91,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     file_version: int = TEMPLATE_FILE_VERSION
     priority: int = 0
+    patience_ops: int = 0
     requires: tuple[Sequence, ...] = ()
     forbids: tuple[Sequence, ...] = ()
     opens: tuple[Sequence, ...] = ()
@@ -106,11 +109,11 @@ class TemplateFile(msgspec.Struct, frozen=True, kw_only=True):
     templates: tuple[Template, ...]
 
 
-LEARNERS = frozenset({"gradient_bytes"})
+LEARNERS = frozenset({"gradient_bytes", "until_open", "in_flight"})
 _FILE_KEYS = {"file_version", "template"}
 _TEMPLATE_KEYS = {
-    "name", "version", "priority", "requires", "forbids", "open", "anchor", "close", "learn",
-    "is_close_inside_open", "is_anchor_proof",
+    "name", "version", "priority", "patience_ops", "requires", "forbids", "open", "anchor", "close",
+    "learn", "is_close_inside_open", "is_anchor_proof",
 }  # fmt: skip
 _SYMBOL_KEYS = {"role", "op", "dtype", "min_bytes", "max_bytes", "count", "peer"}
 
@@ -200,6 +203,7 @@ def _template(entry: Any, parent: _Place) -> Template:
         name=name,
         version=place.integer(entry, "version", minimum=1),
         priority=place.integer(entry, "priority", default=0),
+        patience_ops=place.integer(entry, "patience_ops", default=0),
         requires=_sequences(entry, "requires", place),
         forbids=_sequences(entry, "forbids", place),
         opens=_alternatives(entry, "open", place),

@@ -39,12 +39,15 @@ class RankLog:
     """One rank's ops in program order; ``end_ns`` is ``IN_FLIGHT`` for those that never ended.
 
     Times count from the start of the run on the true clock. ``ops`` is ``OP_DTYPE`` with every
-    field but times, ``seq`` and state filled in; ``comm_ids`` is the run's id per op.
+    field but times, ``seq`` and state filled in; ``comm_ids`` is the run's id per op. ``steps``,
+    ``phases`` (index into ``PHASES``) and ``microbatches`` (-1 for none) are the truth.
     """
 
     ops: np.ndarray
     comm_ids: np.ndarray
     steps: np.ndarray
+    phases: np.ndarray
+    microbatches: np.ndarray
     start_ns: np.ndarray
     end_ns: np.ndarray
 
@@ -59,8 +62,9 @@ class RankLog:
         kept = self.start_ns <= last_ns
         end_ns = np.where(self.end_ns > last_ns, IN_FLIGHT, self.end_ns)
         return RankLog(
-            self.ops[kept], self.comm_ids[kept], self.steps[kept], self.start_ns[kept], end_ns[kept]
-        )
+            self.ops[kept], self.comm_ids[kept], self.steps[kept], self.phases[kept],
+            self.microbatches[kept], self.start_ns[kept], end_ns[kept],
+        )  # fmt: skip
 
 
 def static_ops(specs: list[OpSpec]) -> np.ndarray:

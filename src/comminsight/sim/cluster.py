@@ -40,7 +40,7 @@ from comminsight.sim.groups import (
 from comminsight.sim.layout import SimLayout
 from comminsight.sim.machine import CostRatio, Lane, Machine
 from comminsight.sim.noise import Clocks, Jitter, NodeClock, Noise
-from comminsight.sim.program import OpSpec, Program
+from comminsight.sim.program import PHASES, OpSpec, Program
 from comminsight.sim.schedules import step_programs
 
 RUN_START_MONO_NS = 1_000_000_000_000
@@ -183,6 +183,8 @@ def _rank_log(lane: Lane) -> RankLog:
         ops,
         np.array([spec.comm_id for spec in specs], np.int64)[index],
         np.array(lane.step_of_op, np.int64),
+        np.array([PHASES.index(spec.phase) for spec in specs], np.uint8)[index],
+        np.array([spec.microbatch for spec in specs], np.int64)[index],
         np.array(lane.start_ns, np.int64),
         np.array(lane.end_ns, np.int64),
     )

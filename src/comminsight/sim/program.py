@@ -39,6 +39,10 @@ class Phase(StrEnum):
     IDLE = "idle"
 
 
+PHASES = tuple(Phase)
+BETWEEN_STEPS = frozenset({Phase.EVALUATION, Phase.CHECKPOINT, Phase.IDLE})
+
+
 class Segment(NamedTuple):
     """A stretch of own work without jitter."""
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from comminsight.model.ops import Op
 from comminsight.sim.program import Phase, ProgramWriter
 
+_ISSUE_NS = 10_000  # of the call itself: the next op begins later than the send
 Layers = Callable[[Phase, int, bool], None]  # (phase, microbatch, is this the model's last chunk)
 
 
@@ -105,6 +106,7 @@ class PipelineWriter:
             return
         self._writer.wait(self._sends[one.phase])
         self._sends[one.phase] = self._writer.issue("pp", op, size_bytes, peer=peer)
+        self._writer.work(_ISSUE_NS, one.phase)
 
     def _finish(self) -> None:
         for slot in self._sends.values():

@@ -25,6 +25,7 @@ def engine_for(rank: GlooRank) -> SessionEngine:
         ("zero1", 2, "ddp", [1, 4, 4, 4]),
         ("fsdp2", 2, "fsdp2", [13, 13, 13, 13]),
         ("hsdp", 4, "fsdp2", [17, 17, 17, 17]),
+        ("tpsp", 2, "tp-sp", [12, 12, 12, 12]),
     ],
 )
 def test_each_marked_step_is_found_once(
@@ -42,13 +43,32 @@ def test_each_marked_step_is_found_once(
         assert [step.period_ns > 0 for step in steps] == [True, True, True, False]
 
 
-@pytest.mark.parametrize("job", ["pp", "tp", "tpsp"])
-def test_a_job_without_a_fitting_template_gets_no_step_and_reasons(job: str) -> None:
-    rank = load_rank(job, 0)
+@pytest.mark.parametrize(("number", "n_ops"), [(0, 8), (1, 16), (2, 16)])
+def test_a_pipeline_alone_gives_its_steps_by_what_is_in_flight(number: int, n_ops: int) -> None:
+    rank = load_rank("pp", number)
+    engine = engine_for(rank)
+    steps = engine.push(rank.batch) + engine.finish()
+    assert engine.state.template == "pipeline"
+    assert [step.n_ops for step in steps] == [n_ops] * 4
+    assert [bisect.bisect(rank.marks_ns, step.start_ns) for step in steps] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("job", "number", "template", "reason"),
+    [
+        ("pp", 3, "pipeline", "one_microbatch_in_flight"),  # the last stage
+        ("tp", 0, "ddp", "gradient_bytes_undecided"),  # equal all-reduces and nothing else
+    ],
+)
+def test_a_job_without_a_decidable_boundary_gets_no_step_and_reasons(
+    job: str, number: int, template: str, reason: str
+) -> None:
+    rank = load_rank(job, number)
     engine = engine_for(rank)
     assert engine.push(rank.batch) + engine.finish() == []
     assert engine.state.phase is EnginePhase.FINISHED
     assert all(score.reason for score in engine.selection)
+    assert {score.template: score.reason for score in engine.selection}[template] == reason
     assert engine.tally["ops_before_first_step"] == len(rank.batch)
 
 
