@@ -14,7 +14,8 @@ bool is_emitted(const Release& release, uint64_t type, int32_t mask) {
   if (release.minor >= 31 && (wanted & kKernelPhase) != 0) wanted |= kKernelCh;
   const uint64_t by_2_27 = release.minor == 27 ? uint64_t{kNetPlugin} : 0;
   switch (type) {
-    case kGroupApi: return wanted & (kGroupApi | kP2pApi | kCollApi | kKernelLaunch | kGroup | kColl | kP2p | kTask | kCe);
+    case kGroupApi:
+      return wanted & (kGroupApi | kP2pApi | kCollApi | kKernelLaunch | kGroup | kColl | kP2p | kTask | kCe);
     case kCollApi: return wanted & (kCollApi | kColl | kTask | kCe);
     case kP2pApi: return wanted & (kP2pApi | kP2p | kTask);
     case kGroup: return wanted & (kGroup | kColl | kP2p | kTask);

@@ -130,7 +130,7 @@ void Gpu::drop(const Comm* comm) {
 }
 
 uint64_t Gpu::stamp(int64_t mono) const {
-  const int64_t drift_ns = static_cast<int64_t>(static_cast<double>(mono) * static_cast<double>(clock_.drift_ppm) * 1e-6);
+  const int64_t drift_ns = mono / 1000 * clock_.drift_ppm / 1000;
   const int64_t raw = clock_.base_ns + mono + drift_ns;
   return static_cast<uint64_t>(raw - raw % clock_.quantum_ns);
 }

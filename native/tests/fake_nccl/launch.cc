@@ -29,17 +29,25 @@ void sort_tasks(Tasks* tasks) {
   });
 }
 
+// The plan of symmetric kernels; there is one.
+Plan& head_of(std::vector<Plan>& plans) {
+  const auto is_head = [](const Plan& plan) { return plan.tasks[0]->op->via == Via::kSymmetric; };
+  return *std::find_if(plans.begin(), plans.end(), is_head);
+}
+
 // One communicator's plans: `n_plans` of ordinary kernels, then one of each other way.
 std::vector<Plan> split(Comm* comm, const Tasks& tasks, size_t n_plans) {
   Tasks ordinary;
   std::vector<Plan> other;
+  bool has_head = false;
   for (const auto& task : tasks) {
     if (task->op->via == Via::kKernel) {
       ordinary.push_back(task);
-    } else if (task->op->via == Via::kSymmetric && !other.empty() && other.back().tasks[0]->op->via == Via::kSymmetric) {
+    } else if (task->op->via == Via::kSymmetric && has_head) {
       task->is_symmetric_tail = true;
-      other.back().tasks.push_back(task);
+      head_of(other).tasks.push_back(task);
     } else {
+      has_head = has_head || task->op->via == Via::kSymmetric;
       other.push_back({comm, {task}});
     }
   }
@@ -71,6 +79,10 @@ std::vector<Plan> plans_of(const Tasks& tasks, int n_plans) {
     for (auto& plans : by_comm)
       if (round < plans.size()) out.push_back(plans[round]);
   return out;
+}
+
+bool are_done(const std::vector<std::shared_ptr<Work>>& works) {
+  return std::all_of(works.begin(), works.end(), [](const auto& work) { return work->is_done(); });
 }
 
 }  // namespace
@@ -158,13 +170,15 @@ std::shared_ptr<Run> Rank::make_run(const Task& task) {
   run->is_collective = is_collective(task.func);
   run->n_members = process_.script.is_alone ? 1 : run->is_collective ? comm.size() : 2;
   uint64_t key = mixed(mixed(0, static_cast<uint64_t>(comm.index) + 1), static_cast<uint64_t>(comm.life));
-  uint64_t signature = mixed(mixed(1, op.count), static_cast<uint64_t>(op.dtype->bytes) * 64 + static_cast<uint64_t>(op.dtype->word[0]));
+  uint64_t signature = mixed(1, op.count);
+  for (const char* at = op.dtype->word; *at != 0; at++) signature = mixed(signature, static_cast<uint64_t>(*at));
   if (run->is_collective) {
     key = mixed(key, comm.n_collectives++);
     signature = mixed(mixed(signature, static_cast<uint64_t>(task.func)), static_cast<uint64_t>(op.root));
   } else {
     const int source = is_send ? comm.comm_rank : task.peer, target = is_send ? task.peer : comm.comm_rank;
-    key = mixed(mixed(key, static_cast<uint64_t>(source * 64 + target) + 1), ~uint64_t{comm.n_p2p[{task.peer, is_send}]++});
+    key = mixed(mixed(key, static_cast<uint64_t>(source * 64 + target) + 1), 0x9E37);
+    key = mixed(key, comm.n_p2p[{task.peer, is_send}]++);
   }
   run->key = key == 0 ? 1 : key;
   run->signature = signature;
@@ -262,8 +276,7 @@ void Rank::profile(Plan& plan) {
     if (!runs_later) hand_over(task);
   for (const auto& task : seen) {
     if (task->op->children == Children::kBefore)
-      await([&] { return std::all_of(task->works.begin(), task->works.end(), [](const auto& w) { return w->is_done(); }); },
-            "children before the stop of their op");
+      await([&] { return are_done(task->works); }, "children before the stop of their op");
     stop(&task->event, process_.plugin.nccl().clears_task_handle());
     task->is_event_stopped = true;
   }

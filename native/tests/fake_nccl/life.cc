@@ -38,7 +38,8 @@ bool Rank::init(Comm& comm) {
   comm.context = nullptr;
   comm.is_active = plugin.acquire();
   if (comm.is_active) {
-    const auto result = plugin.init(&comm.context, label_of(spec), spec.hash, static_cast<int>(nodes.size()), comm.size(), comm.comm_rank);
+    const int n_nodes = static_cast<int>(nodes.size());
+    const auto result = plugin.init(&comm.context, label_of(spec), spec.hash, n_nodes, comm.size(), comm.comm_rank);
     if (result != 0) {
       process_.arena.failed[rank_] = 1;  // our plugin never says no
       if (plugin.nccl().minor >= 30) plugin.release();
@@ -50,7 +51,8 @@ bool Rank::init(Comm& comm) {
   comm.ce_seq = comm.call_seq = comm.n_collectives = 0;
   comm.n_p2p.clear();
   Json json;
-  json.text("event", "comm").number("rank", rank_).number("pid", getpid()).text("comm", spec.name).hex("hash", spec.hash);
+  json.text("event", "comm").number("rank", rank_).number("pid", getpid());
+  json.text("comm", spec.name).hex("hash", spec.hash);
   json.number("comm_rank", comm.comm_rank).raw("members", list_of(spec.members)).number("life", comm.life);
   process_.log.line(json.hex("context", reinterpret_cast<uintptr_t>(comm.context)));
   return comm.is_active;

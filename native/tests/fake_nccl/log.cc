@@ -10,7 +10,8 @@ std::string json_text(const std::string& value) {
   std::string out = "\"";
   for (unsigned char byte : value) {
     char escaped[8];
-    snprintf(escaped, sizeof escaped, byte < 0x20 || byte == '"' || byte == '\\' || byte >= 0x7F ? "\\u%04x" : "%c", byte);
+    const bool is_plain = byte >= 0x20 && byte < 0x7F && byte != '"' && byte != '\\';
+    snprintf(escaped, sizeof escaped, is_plain ? "%c" : "\\u%04x", byte);
     out += escaped;
   }
   return out + "\"";

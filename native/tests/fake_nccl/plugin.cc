@@ -257,7 +257,8 @@ Result Plugin::init(void** context, const char* name, uint64_t hash, int n_nodes
     result = static_cast<TableV4*>(table_)->init(context, &mask_, name, hash, n_nodes, n_ranks, rank, logger);
   else
     result = static_cast<TableV5*>(table_)->init(context, hash, &mask_, name, n_nodes, n_ranks, rank, logger);
-  if (version_ == 5 && release_.is_ce_capable()) __atomic_fetch_and(&mask_, ~static_cast<int>(kCeBits), __ATOMIC_RELAXED);
+  if (version_ == 5 && release_.is_ce_capable())
+    __atomic_fetch_and(&mask_, ~static_cast<int>(kCeBits), __ATOMIC_RELAXED);
   if (result == kSuccess) {
     __atomic_store_n(&is_usable_, true, __ATOMIC_RELEASE);
     return result;

@@ -48,7 +48,8 @@ void add_calls(Json* json, Calls& calls) {
   for (int bit = 0; bit < kEventTypes; bit++)
     if (const int64_t n = calls.started[bit]; n > 0) started.number(event_name(bit), n);
   json->raw("started", started.str()).number("states", calls.states).number("stops", calls.stops);
-  json->number("unwritten", calls.unwritten).number("nonzero", calls.nonzero).number("init_errors", calls.init_errors);
+  json->number("unwritten", calls.unwritten).number("nonzero", calls.nonzero);
+  json->number("init_errors", calls.init_errors);
 }
 
 [[noreturn]] void probe_here(const Release& release) {
@@ -63,7 +64,8 @@ void add_calls(Json* json, Calls& calls) {
   json.text("release", release.name).text("value", value == nullptr ? "" : value);
   json.raw("is_set", value == nullptr ? "false" : "true");
   json.raw("is_disabled", plugin_attempts(release, value).is_disabled ? "true" : "false");
-  json.raw("loaded", is_loaded ? "true" : "false").raw("attempts", attempts_of(plugin)).raw("symbols", texts_of(plugin.symbols()));
+  json.raw("loaded", is_loaded ? "true" : "false").raw("attempts", attempts_of(plugin));
+  json.raw("symbols", texts_of(plugin.symbols()));
   if (is_loaded) {
     json.text("path", plugin.attempts().back().path).text("symbol", plugin.symbols().back());
     json.number("version", plugin.version()).text("plugin", plugin.plugin_name());
@@ -100,9 +102,11 @@ int list_releases() {
     Release release;
     parse_release(name, &release);
     std::vector<std::string> symbols;
-    for (int version = release.newest; version >= 1; version--) symbols.push_back("ncclProfiler_v" + std::to_string(version));
+    for (int version = release.newest; version >= 1; version--)
+      symbols.push_back("ncclProfiler_v" + std::to_string(version));
     Json json;
-    json.text("release", name).raw("symbols", texts_of(symbols)).text("kernel_thread", release.has_kernel_thread() ? "profiler" : "proxy");
+    json.text("release", name).raw("symbols", texts_of(symbols));
+    json.text("kernel_thread", release.has_kernel_thread() ? "profiler" : "proxy");
     json.raw("api_events", release.has_api_events() ? "true" : "false");
     json.raw("clears_task_handle", release.clears_task_handle() ? "true" : "false");
     json.raw("takes_paths", release.is_2_27_3 ? "false" : "true");

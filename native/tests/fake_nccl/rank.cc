@@ -10,8 +10,8 @@
 namespace fake {
 
 Rank::Rank(Process& process, int rank)
-    : process_(process), rank_(rank), gpu_(process.arena, process.script.clocks[rank]), comms_(process.script.comms.size()),
-      random_(process.script.seed * 1000 + static_cast<uint64_t>(rank)) {
+    : process_(process), rank_(rank), gpu_(process.arena, process.script.clocks[rank]),
+      comms_(process.script.comms.size()), random_(process.script.seed * 1000 + static_cast<uint64_t>(rank)) {
   for (size_t i = 0; i < comms_.size(); i++) {
     comms_[i].spec = &process.script.comms[i];
     comms_[i].index = static_cast<int>(i);
@@ -103,9 +103,10 @@ void Rank::stuck() {
 
 bool Rank::is_quiet(const Comm* comm) {
   if (!gpu_.is_idle(comm) || (helper_ && !helper_->is_idle())) return false;
-  for (const Comm& each : comms_)
-    if (each.family && (comm == nullptr || comm == &each) && (!each.family->proxy.is_idle() || !each.family->of_kernels().is_idle()))
-      return false;
+  for (const Comm& each : comms_) {
+    if (!each.family || (comm != nullptr && comm != &each)) continue;
+    if (!each.family->proxy.is_idle() || !each.family->of_kernels().is_idle()) return false;
+  }
   return true;
 }
 
@@ -172,7 +173,8 @@ void Rank::fork_child(const std::string& how) {
   }
   int status = 0;
   if (child < 0 || waitpid(child, &status, 0) != child || status != 0) {
-    fprintf(stderr, "%s:%d: rank %d: the forked child ended with status %d\n", process_.script.path.c_str(), line_, rank_, status);
+    fprintf(stderr, "%s:%d: the child of rank %d ended with status %d\n", process_.script.path.c_str(), line_, rank_,
+            status);
     process_.arena.failed[rank_] = 1;
   }
 }
@@ -180,8 +182,9 @@ void Rank::fork_child(const std::string& how) {
 void Rank::log_call(Task& task, bool is_replay) {
   if (is_in_child_) return;
   task.call_id = ++n_calls_;
-  // A captured call does nothing; the ends of others nobody tells.
-  const bool is_unseen = task.is_captured ? !is_replay || !(is_end_seen(task) && emits(ci::nccl::kKernelCh, task.mask)) : !is_end_seen(task);
+  // A captured call does nothing; a replay is seen through kernel events only.
+  const bool is_dark = task.is_captured && !(is_replay && emits(ci::nccl::kKernelCh, task.mask));
+  const bool is_unseen = is_dark || !is_end_seen(task);
   if (is_unseen) n_unseen_++;
   {
     std::lock_guard<std::mutex> lock(open_mutex_);

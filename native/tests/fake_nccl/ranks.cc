@@ -105,7 +105,8 @@ class Watch {
       return;
     }
     const int signal = WTERMSIG(status);
-    const bool may_crash = std::any_of(script_.steps.begin(), script_.steps.end(), [](const Step& s) { return s.verb == Verb::kCrash; });
+    const bool may_crash = std::any_of(script_.steps.begin(), script_.steps.end(),
+                                       [](const Step& step) { return step.verb == Verb::kCrash; });
     if (signal == SIGKILL || (signal == SIGABRT && may_crash)) return;
     fprintf(stderr, "%s: the process of rank %d died of signal %d\n", script_.path.c_str(), rank, signal);
     status_ = std::max(status_, 1);
@@ -145,7 +146,8 @@ class Watch {
       pids += (rank > 0 ? "," : "") + std::to_string(pid_of(rank));
     }
     Json json;
-    json.raw("settled", "true").number("in_flight", in_flight).raw("places", "[" + places + "]").raw("pids", "[" + pids + "]");
+    json.raw("settled", "true").number("in_flight", in_flight);
+    json.raw("places", "[" + places + "]").raw("pids", "[" + pids + "]");
     puts(json.str().c_str());
     fflush(stdout);
   }

@@ -46,6 +46,10 @@ constexpr VerbWord kVerbs[] = {
     {"net_plugin", Verb::kNetPlugin, {}},
     {"bad", Verb::kBad, {}},
 };
+constexpr const char* kWho = "all:, rank N:, ranks N-M: or not N:";
+constexpr const char* kEnds = "end finalize, hold, exit, kill or abort";
+constexpr std::pair<const char*, Label> kLabels[] = {
+    {"none", Label::kNull}, {"empty", Label::kEmpty}, {"long", Label::kLong}, {"bad", Label::kBad}};
 constexpr const char* kBadCalls[] = {"null", "state",  "type", "stop_twice", "stale", "parent",
                                      "handle", "late", "strings"};
 
@@ -84,9 +88,11 @@ class Parser {
     if (has_ended_) return fail("nothing may follow the line 'end'");
     if (words[0] == "repeat") return take_repeat(words);
     if (words[0] == "end") return take_end(words);
-    const size_t colon = words[0] == "all:" ? 0 : words.size() > 1 && words[1].back() == ':' ? 1 : std::string::npos;
-    if (colon == std::string::npos) return script_.steps.empty() ? take_header(words) : fail("'" + words[0] + "': a step begins with all:, rank N:, ranks N-M: or not N:");
-    if (script_.steps.empty() && !close_header()) return false;
+    size_t colon = words[0] == "all:" ? 0 : std::string::npos;
+    if (words.size() > 1 && words[1].back() == ':') colon = 1;
+    if (colon == std::string::npos && !is_header_closed_) return take_header(words);
+    if (colon == std::string::npos) return fail("'" + words[0] + "': a step begins with " + kWho);
+    if (!is_header_closed_ && !close_header()) return false;
     return take_step(words, colon);
   }
 
@@ -192,23 +198,26 @@ class Parser {
       return *has_hash = true;
     }
     if (key == "label" && !value.empty()) {
-      shape->label = value == "none" ? Label::kNull : value == "empty" ? Label::kEmpty : value == "long" ? Label::kLong : value == "bad" ? Label::kBad : Label::kText;
       shape->text = value;
+      for (const auto& [word, label] : kLabels)
+        if (value == word) shape->label = label;
       return true;
     }
     if (key == "parent") {
       shape->parent = value;
       return script_.has_comm(value) || fail("there is no communicator '" + value + "' above");
     }
-    return fail("'" + word + "' is neither members below " + std::to_string(script_.n_ranks) + " nor an option of comm");
+    const std::string limit = std::to_string(script_.n_ranks);
+    return fail("'" + word + "' is neither members below " + limit + " nor an option of comm");
   }
 
   bool add_comm(const CommSpec& shape, const std::vector<int>& members, bool has_hash) {
     RankSet seen = 0;
     std::string identity = shape.parent + "/" + shape.name;
     for (int rank : members) {
-      if (seen >> rank & 1) return fail("rank " + std::to_string(rank) + " is twice in " + shape.name);
-      if (script_.comm_of(shape.name, rank) >= 0) return fail("rank " + std::to_string(rank) + " is in two communicators " + shape.name);
+      const std::string who = "rank " + std::to_string(rank);
+      if (seen >> rank & 1) return fail(who + " is twice in " + shape.name);
+      if (script_.comm_of(shape.name, rank) >= 0) return fail(who + " is in two communicators " + shape.name);
       seen |= RankSet{1} << rank;
       identity += "," + std::to_string(rank);
     }
@@ -226,7 +235,8 @@ class Parser {
     for (at++; at < words.size(); at++) {
       const size_t equal = words[at].find('=');
       int64_t value = 0;
-      if (equal == std::string::npos || !parse_number(words[at].substr(equal + 1), &value)) return fail("'" + words[at] + "' is no key=number");
+      if (equal == std::string::npos || !parse_number(words[at].substr(equal + 1), &value))
+        return fail("'" + words[at] + "' is no key=number");
       const std::string key = words[at].substr(0, equal);
       for (int rank = 0; rank < script_.n_ranks; rank++) {
         if (!(who >> rank & 1)) continue;
@@ -248,12 +258,13 @@ class Parser {
     *who = everybody;
     if (word == "all" || word == "all:") return true;
     std::vector<int> list;
-    if (!parse_set(ranks, script_.n_ranks, &list)) return fail("'" + ranks + "' are no ranks below " + std::to_string(script_.n_ranks));
+    if (!parse_set(ranks, script_.n_ranks, &list))
+      return fail("'" + ranks + "' are no ranks below " + std::to_string(script_.n_ranks));
     RankSet named = 0;
     for (int rank : list) named |= RankSet{1} << rank;
     *is_exact = word == "rank" || word == "ranks";
     *who = word == "not" ? everybody & ~named : named;
-    return *is_exact || word == "not" || fail("'" + word + "': all:, rank N:, ranks N-M: or not N:");
+    return *is_exact || word == "not" || fail("'" + word + "': a step begins with " + kWho);
   }
 
   bool take_step(const std::vector<std::string>& words, size_t colon) {
@@ -292,7 +303,8 @@ class Parser {
       if (!(step.who >> rank & 1)) continue;
       const int comm = script_.comm_of(step.comm, rank);
       if (comm < 0 && step.is_exact) return fail("rank " + std::to_string(rank) + " is not in " + step.comm);
-      if (comm >= 0 && step.verb == Verb::kOp && !check_peer(step.op, script_.comms[static_cast<size_t>(comm)])) return false;
+      if (comm < 0 || step.verb != Verb::kOp) continue;
+      if (!check_peer(step.op, script_.comms[static_cast<size_t>(comm)])) return false;
     }
     return true;
   }
@@ -300,7 +312,8 @@ class Parser {
   bool check_peer(const Op& op, const CommSpec& comm) {
     const int size = static_cast<int>(comm.members.size());
     const bool is_p2p = op.func == Func::kSend || op.func == Func::kRecv;
-    if (is_p2p && !op.is_peer_relative && (op.peer < 0 || op.peer >= size)) return fail("there is no comm_rank " + std::to_string(op.peer) + " in " + comm.name);
+    if (is_p2p && !op.is_peer_relative && (op.peer < 0 || op.peer >= size))
+      return fail("there is no comm_rank " + std::to_string(op.peer) + " in " + comm.name);
     return op.root < size || fail("there is no root " + std::to_string(op.root) + " in " + comm.name);
   }
 
@@ -316,8 +329,10 @@ class Parser {
       case Verb::kKill:
       case Verb::kExit:
       case Verb::kCrash: return rest.empty() || fail("'" + rest[0] + "' is too much here");
-      case Verb::kDelay: return (rest.size() == 1 && parse_time_ns(rest[0], &step->value)) || fail("delay TIME");
-      case Verb::kMask: return (rest.size() == 1 && parse_mask(rest[0], &step->value)) || fail("mask VALUE");
+      case Verb::kDelay:
+        return (rest.size() == 1 && parse_time_ns(rest[0], &step->value)) || fail("delay TIME");
+      case Verb::kMask:
+        return (rest.size() == 1 && parse_mask(rest[0], &step->value)) || fail("mask VALUE");
       case Verb::kBlockingLaunch:
       case Verb::kChaos:
         step->value = !rest.empty() && rest[0] == "on";
@@ -358,7 +373,8 @@ class Parser {
     step->value = 1;
     if (rest[0] != "end" || rest.size() > 2) return fail("group, or group end [plans=N]");
     if (rest.size() == 1) return true;
-    return (rest[1].compare(0, 6, "plans=") == 0 && parse_number(rest[1].substr(6), &step->value) && step->value >= 1) || fail("plans=N");
+    const bool is_plans = rest[1].compare(0, 6, "plans=") == 0 && parse_number(rest[1].substr(6), &step->value);
+    return (is_plans && step->value >= 1) || fail("plans=N, from 1");
   }
 
   bool take_graph(Step* step, std::vector<std::string>& rest) {
@@ -386,7 +402,8 @@ class Parser {
     if (rest.size() > 1 && step->verb != Verb::kForeign) return fail("'" + rest[1] + "' is too much here");
     for (size_t i = 1; i < rest.size(); i++) {
       if (rest[i].compare(0, 6, "steps=") == 0 && parse_number(rest[i].substr(6), &step->value)) continue;
-      if (rest[i].compare(0, 9, "channels=") != 0 || !set_option("channels", rest[i].substr(9), &step->op).empty()) return fail("foreign COMM [steps=N] [channels=…]");
+      if (rest[i].compare(0, 9, "channels=") != 0 || !set_option("channels", rest[i].substr(9), &step->op).empty())
+        return fail("foreign COMM [steps=N] [channels=…]");
     }
     return true;
   }
@@ -413,13 +430,14 @@ class Parser {
 
   bool take_end(const std::vector<std::string>& words) {
     has_ended_ = true;
-    if (words.size() < 2) return fail("end finalize, hold, exit, kill or abort");
-    if (words[1] != "hold") return (words.size() == 2 && parse_leave(words[1])) || fail("end finalize, hold, exit, kill or abort");
+    if (words.size() < 2) return fail(kEnds);
+    if (words[1] != "hold") return (words.size() == 2 && parse_leave(words[1])) || fail(kEnds);
     script_.is_holding = true;
     script_.leave = Leave::kExit;
     for (size_t i = 2; i < words.size(); i++) {
       const bool is_leave = words[i].compare(0, 5, "then=") == 0;
-      if (is_leave ? !parse_leave(words[i].substr(5)) : !parse_time_ns(words[i], &script_.hold_ns)) return fail("end hold [TIME] [then=exit|kill|abort|finalize]");
+      if (is_leave ? !parse_leave(words[i].substr(5)) : !parse_time_ns(words[i], &script_.hold_ns))
+        return fail("end hold [TIME] [then=exit|kill|abort|finalize]");
     }
     return true;
   }

@@ -38,7 +38,11 @@ enum class Children { kNatural, kBefore, kAfter, kLate };
 enum class Stamps { kGood, kZero, kReversed, kLagging, kSame, kNoStart };
 enum class Blocked { kNowhere, kApi, kConnect, kLaunch };
 
-enum class Func { kAllReduce, kAllGather, kReduceScatter, kBroadcast, kReduce, kSend, kRecv, kAllToAll, kGather, kScatter };
+enum class Func {
+  kAllReduce, kAllGather, kReduceScatter, kBroadcast, kReduce,  // collectives of kernels
+  kSend, kRecv,
+  kAllToAll, kGather, kScatter,  // sends and receives for NCCL
+};
 bool is_collective(Func func);  // a collective for NCCL's kernels
 const char* func_name(Func func);
 

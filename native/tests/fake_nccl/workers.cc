@@ -161,7 +161,8 @@ class ProxyWork : public Work {
     event.rank = comm.comm_rank;
     event.pid = getpid();
     event.channel = static_cast<uint8_t>(channel_);
-    event.peer = is_collective(task_->func) ? (comm.comm_rank + (is_send_ ? 1 : comm.size() - 1)) % comm.size() : task_->peer;
+    const int next = (comm.comm_rank + (is_send_ ? 1 : comm.size() - 1)) % comm.size();
+    event.peer = is_collective(task_->func) ? next : task_->peer;
     event.n_steps = task_->op->n_transfers;
     event.chunk_bytes = static_cast<int>(transfer_bytes());
     event.is_send = is_send_;
