@@ -24,8 +24,10 @@ from comminsight.format.segment import read_segment
 from comminsight.model.hang import Liveness
 from comminsight.model.manifest import LaunchManifest
 from comminsight.model.topology import UNKNOWN_RANK
+from comminsight.model.verdict import Message
 from comminsight.pipeline.ends import ended_well
 from comminsight.pipeline.layout import FALLBACK_FOLDER, RunPaths
+from comminsight.pipeline.ranks import with_ranks
 
 DEFAULT_GROUP = b"default_pg"
 TAIL_SEGMENTS = 2  # with the ring, the last ops of every communicator that still moves
@@ -40,6 +42,7 @@ class LoadedRun:
     without_rank: tuple[SessionData, ...] = ()
     problems: tuple[str, ...] = ()
     other_runs: tuple[SessionData, ...] = ()
+    notes: tuple[Message, ...] = ()
 
 
 def live_box_dir() -> Path:
@@ -76,10 +79,10 @@ def load_run(
             path=str(paths.root),
             next_step="check that the whole run directory was copied",
         )
-    if not paths.is_spool:
-        return sort_out(sessions, problems)
-    own, others = newest_run(sessions)
-    return replace(sort_out(own, problems), other_runs=others)
+    own, others = newest_run(sessions) if paths.is_spool else (sessions, ())
+    ranked = with_ranks(own)
+    loaded = sort_out(ranked.sessions, problems)
+    return replace(loaded, other_runs=others, notes=ranked.notes)
 
 
 def newest_run(

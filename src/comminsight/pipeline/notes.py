@@ -30,6 +30,7 @@ def run_notes(
     if loaded.other_runs:
         names = sorted({s.identity.run_id for s in loaded.other_runs})
         notes.append(Message("note.other_runs", {"n_runs": len(names), "first": names[0]}))
+    notes += loaded.notes
     broken = sorted({steps.broken for steps in rebuilt.values() if steps.broken})
     notes += [Message("note.no_steps_because", {"reason": f"broken.{reason}"}) for reason in broken]
     notes += [Message("note.launcher", {"text": text}) for m in manifests for text in m.notes]

@@ -30,7 +30,8 @@ def join_communicators(
     """``(communicators, comm_ids)`` with ``communicators[comm_id].comm_id == comm_id``.
 
     ``sessions`` holds (identity, rows as ``COMM_DTYPE``); ``comm_ids[session_id][comm_index]`` is
-    an int32 array, -1 for an index without a row. Numbers follow the order of the sessions and of
+    an int32 array, -1 for an index without a row, and for one of several places that a session has
+    in one communicator: it speaks for one rank. Numbers follow the order of the sessions and of
     their rows, so give the sessions in rank order.
     """
     world_size = max((identity.world_size for identity, _ in sessions), default=-1)
@@ -40,7 +41,7 @@ def join_communicators(
     for identity, rows in sessions:
         claims = [claim for row in rows if (claim := _read(row, identity)) is not None]
         ids = np.full(max((claim.comm_index for claim in claims), default=0) + 1, -1, np.int32)
-        for claim in claims:
+        for claim in _of_one_rank(claims):
             join = _find(joined.setdefault(claim.key, []), claim)
             if join is None:
                 join = _Join(comm_id=len(in_order))
@@ -50,6 +51,15 @@ def join_communicators(
             ids[claim.comm_index] = join.comm_id
         comm_ids[identity.session_id] = ids
     return tuple(join.communicator(world_size) for join in in_order), comm_ids
+
+
+def _of_one_rank(claims: list[_Claim]) -> list[_Claim]:
+    """The claims without those on communicators of which the session has several places."""
+    places: dict[tuple[int, int], set[int]] = {}
+    for claim in claims:
+        if claim.key[0]:
+            places.setdefault(claim.key, set()).add(claim.comm_rank)
+    return [claim for claim in claims if len(places.get(claim.key, ())) <= 1]
 
 
 @dataclass(frozen=True, slots=True)
