@@ -114,8 +114,7 @@ class Played:
 
     def counter(self, name: str) -> int:
         """A counter of the NCCL door, over all sessions."""
-        notices = [s.records[s.records["kind"] == RecordKind.NOTICE] for s in self.sessions]
-        return sum(int(n[name][-1]) for n in notices if len(n))
+        return sum(session.nccl_counters.get(name, 0) for session in self.sessions)
 
     @property
     def losses(self) -> dict[int, int]:

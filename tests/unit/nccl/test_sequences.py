@@ -35,12 +35,12 @@ def is_call(call: dict) -> bool:
 
 def is_task(call: dict) -> bool:
     """Seen by a release that shows tasks only."""
-    return call["via"] == "kernel"
+    return not call.get("unseen")
 
 
 def is_direct(call: dict) -> bool:
     """Seen where replays are dark."""
-    return not call.get("replay")
+    return not (call.get("replay") and call.get("unseen"))
 
 
 @dataclass(frozen=True)
@@ -101,10 +101,10 @@ ROWS = (
     Row("14_abort", ALL, {"* world": "AR*3 AR! AG!", "* other": "AR*2"}),
     Row("15_same_hash", ALL, {"* world": "AR*2", "* world#1": "AR*3"}, layouts=("threads",)),
     Row("16_names", ALL, dict.fromkeys(NAMED, "AR"), layouts=("threads",)),
-    Row("17_bad", ALL, {"* gone": "AR"}),
     Row("18_func_seq", ALL, {"* world": "AR AG AR BC AR AG RD RS"}),
     Row("19_dtypes", API, {"* world": "AR AG BC AR RS AG"}),
-    Row("20_stamps", ALL, {"* world": "AR AR~*5 AR AR~"}),
+    Row("20_stamps", ALL, {"* world": "AR AR~*5 AR"}),
+    Row("20_stop_first", ALL, {"* world": "AR AR?UNTRUSTED_CHANNELS AR*2"}),
     Row("20_fused", ALL, {"* world": "AR*23"}),
     Row("21_fork", ALL, {"* world": "AR*5"}, layouts=("processes",)),
     Row("22_reload", ALL, {"* world": "AR*2", "* world#1": "AR*2", "* world#2": "AR*2"}),

@@ -158,15 +158,15 @@ def test_without_steps_proxy_ops_alone_are_counted(tmp_path):
 @pytest.mark.parametrize("release", ["2.27", "2.30", "2.32"])
 def test_proxy_ops_of_other_processes_are_counted_and_touch_nothing(release, tmp_path):
     played = play(tmp_path, "sequences/12_pxn", release, **DEEP)
-    assert played.counter("n_foreign_events") >= 2 * 5
+    assert played.counter("foreign_events") >= 2 * 5
     assert [len(member.nets) for member in played.members.values()] == [0 + 2, 0 + 2]
 
 
 def test_captured_calls_are_counted_and_replays_are_ops(tmp_path):
     played = play(tmp_path, "sequences/07_graph", "2.31")
-    assert played.counter("n_captured_calls") == 2 * 2
+    assert played.counter("captured_calls") == 2 * 2
     dark = play(tmp_path / "dark", "sequences/07_graph_dark", "2.31")
-    assert dark.counter("n_captured_calls") == 2 * 2
+    assert dark.counter("captured_calls") == 2 * 2
 
 
 def test_a_communicator_that_is_made_again_is_another_one(tmp_path):
@@ -185,16 +185,17 @@ def test_names_are_kept_as_far_as_they_are_names(tmp_path):
     names = {place.comm: played.members[place].row["name"] for place in played.members}
     assert (names["none"], names["empty"], names["plain"]) == (b"", b"", b"plain")
     assert 0 < len(names["long"]) <= 64
-    names["bad"].decode("utf-8")
+    assert names["bad"].startswith(b"bad")
 
 
 @pytest.mark.parametrize("release", ["2.27", "2.28 shim v4", "2.28", "2.30", "2.32"])
 def test_calls_that_make_no_sense_are_counted_and_harm_nothing(release, tmp_path):
     played = play(tmp_path, "sequences/17_bad", release)
-    assert story(played.member(0, "gone").ops) == "AR"
+    agreement.check_program(played)
+    assert story(played.member(0, "gone").ops) == "AR AR!"
     assert story(played.member(0).ops).startswith("AR")
-    assert played.counter("n_unknown_events") > 0
-    assert played.counter("n_stale_events") > 0
+    assert played.counter("unknown_events") > 0
+    assert played.counter("stale_events") > 0
     assert not np.isin(played.member(0).ops["state"], [OpState.OPEN, OpState.OVERDUE]).any()
 
 
@@ -216,7 +217,7 @@ def test_children_of_a_fork_leave_the_parents_records_alone(release, tmp_path):
 
 
 def test_after_sigkill_the_box_has_everything(tmp_path):
-    played = play(tmp_path, "sequences/21_kill", code=1)
+    played = play(tmp_path, "sequences/21_kill")
     assert [s.liveness for s in played.sessions] == [Liveness.DEAD] * 2
     assert story(played.member(0).ops) == story(played.member(1).ops) == "AR*5"
     (slot,) = played.member(0).in_flight
