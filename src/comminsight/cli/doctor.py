@@ -16,7 +16,7 @@ from comminsight.cli.typed import call, progress, terminal_width, write_output
 from comminsight.errors import ExitCode
 from comminsight.launch.environment import native_folder
 from comminsight.launch.filesystem import is_network
-from comminsight.launch.plugin import LIBRARY_NAME, foreign_plugin
+from comminsight.launch.plugin import LIBRARY_NAME, PLUGIN_VARIABLE, foreign_plugin
 from comminsight.model.checkup import Checkup, Standing
 from comminsight.pipeline.load import live_box_dir
 from comminsight.probe.checks import examine
@@ -52,7 +52,8 @@ def places(python: str, spool: Path | None) -> Places:
         spool=chosen or own / "spool",
         private_folder=None if chosen else own,
         python=python,
-        foreign_plugin=foreign_plugin(os.environ),
+        plugin=os.environ.get(PLUGIN_VARIABLE, ""),
+        is_plugin_foreign=bool(foreign_plugin(os.environ)),
         is_network=is_network,
     )
 

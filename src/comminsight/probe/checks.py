@@ -20,6 +20,7 @@ from comminsight.probe.trial import Probe
 PROCESSES_PER_NODE = 8
 MIN_SPOOL_BYTES = 256 << 20  # four segments of the default size
 MIN_OPEN_FILES = 1024
+MASKS_WITHOUT_KERNELS = frozenset({"api", "off"})
 OK, PROBLEM, UNKNOWN = Standing.OK, Standing.PROBLEM, Standing.UNKNOWN
 
 Check = Callable[[MachineFacts], Iterable[CheckResult]]
@@ -71,9 +72,15 @@ def switched_on(facts: MachineFacts) -> Iterable[CheckResult]:
 
 def other_plugin(facts: MachineFacts) -> Iterable[CheckResult]:
     """No other profiler plugin takes the one place that NCCL has."""
-    if facts.foreign_plugin:
-        yield result(PROBLEM, "plugin", "other", plugin=facts.foreign_plugin)
-    elif facts.default_plugin:
+    if facts.is_plugin_foreign:
+        yield result(PROBLEM, "plugin", "other", plugin=facts.plugin)
+    elif facts.plugin and not facts.is_plugin_there:
+        is_path = "/" in facts.plugin
+        yield result(
+            PROBLEM if is_path else UNKNOWN, "plugin", "no_file" if is_path else "no_name",
+            plugin=facts.plugin,
+        )  # fmt: skip
+    elif facts.default_plugin and not facts.plugin:
         yield result(OK, "plugin", "default", path=facts.default_plugin)
     else:
         yield result(OK, "plugin", "alone")
@@ -166,13 +173,21 @@ def nccl(facts: MachineFacts) -> Iterable[CheckResult]:
         if not version:
             yield result(UNKNOWN, "nccl", "version_unknown", place=found.place)
             continue
-        known = about(version, known_releases())
+        known = [e for e in about(version, known_releases()) if e.id not in remedied(facts)]
         if not any(entry.standing is not OK for entry in known):
             yield result(OK, "nccl", "found", version=found.version, place=found.place)
         for entry in known:
             yield known_release(entry, found.version)
     if not facts.nccl:
         yield result(UNKNOWN, "nccl", "missing")
+
+
+def remedied(facts: MachineFacts) -> Iterable[str]:
+    """Which known troubles this environment has met already, as the remedy says."""
+    if facts.plugin and "/" not in facts.plugin:
+        yield "no_path"
+    if facts.mask in MASKS_WITHOUT_KERNELS:
+        yield "kernel_events_cost"
 
 
 def known_release(entry: KnownRelease, version: str) -> CheckResult:

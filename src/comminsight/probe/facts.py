@@ -42,7 +42,8 @@ class Places:
     spool: Path
     private_folder: Path | None = None  # above the default spool, where the recorder makes it
     python: str = sys.executable
-    foreign_plugin: str = ""  # NCCL_PROFILER_PLUGIN, where it names another one
+    plugin: str = ""  # NCCL_PROFILER_PLUGIN
+    is_plugin_foreign: bool = False  # it names another one than ours
     is_network: Callable[[Path], bool]
 
 
@@ -57,8 +58,11 @@ class MachineFacts:
     glibc: tuple[int, int]  # (0, 0): no glibc, or it does not tell
     is_disabled: bool = False
     disable_file: str = ""  # "" when it is not there
-    foreign_plugin: str = ""
+    plugin: str = ""
+    is_plugin_foreign: bool = False
+    is_plugin_there: bool = False  # what the variable names is a file that the loader finds
     default_plugin: str = ""
+    mask: str = ""
     box_folder: FolderFacts
     spool: FolderFacts
     private_folder: FolderFacts | None = None
@@ -88,8 +92,11 @@ def gather(places: Places, environment: Mapping[str, str]) -> MachineFacts:
         glibc=machine_glibc(),
         is_disabled=is_true(environment.get("COMMINSIGHT_DISABLE") or "0"),
         disable_file=disable_file if os.path.lexists(disable_file) else "",
-        foreign_plugin=places.foreign_plugin,
+        plugin=places.plugin,
+        is_plugin_foreign=places.is_plugin_foreign,
+        is_plugin_there=is_found(places.plugin, places.library.name, library_path),
         default_plugin=named_on_path(DEFAULT_PLUGIN, library_path),
+        mask=environment.get("COMMINSIGHT_NCCL_MASK", ""),
         box_folder=look_at(places.box_folder),
         spool=look_at(places.spool, follows_links=True),
         private_folder=look_at(places.private_folder) if places.private_folder else None,
@@ -111,6 +118,13 @@ def library_facts(library: Path) -> tuple[ElfFacts | None, str]:
         return None, error.strerror or str(error)
     except InputError as error:
         return None, str(error)
+
+
+def is_found(plugin: str, library_name: str, library_path: str) -> bool:
+    """Whether the value of NCCL_PROFILER_PLUGIN leads to a file: its path, or ours by name."""
+    return (
+        Path(plugin).is_file() if "/" in plugin else bool(named_on_path(library_name, library_path))
+    )
 
 
 def machine_glibc() -> tuple[int, int]:

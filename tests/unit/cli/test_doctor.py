@@ -70,6 +70,10 @@ def another_plugin(_, monkeypatch):
     monkeypatch.setenv("NCCL_PROFILER_PLUGIN", "/opt/libnccl-profiler-example.so")
 
 
+def plugin_that_is_gone(place, monkeypatch):
+    monkeypatch.setenv("NCCL_PROFILER_PLUGIN", str(place / LIBRARY_NAME))
+
+
 def linked_boxes(place, monkeypatch):
     (place / "link").symlink_to("boxes")
     monkeypatch.setenv("COMMINSIGHT_BOX_DIR", str(place / "link"))
@@ -98,6 +102,7 @@ BROKEN = [
     (disabled, "switch_variable"),
     (disabled_node, "switch_file"),
     (another_plugin, "plugin_other"),
+    (plugin_that_is_gone, "plugin_no_file"),
     (linked_boxes, "box_no_folder"),
     (open_boxes, "box_open"),
     (boxes_in_proc, "box_unwritable"),

@@ -64,7 +64,8 @@ PROBLEMS = [
     ({"is_disabled": True}, {"switch_variable"}),
     ({"disable_file": "/run/x"}, {"switch_file"}),
     ({"is_disabled": True, "disable_file": "/run/x"}, {"switch_variable", "switch_file"}),
-    ({"foreign_plugin": "example"}, {"plugin_other"}),
+    ({"plugin": "example", "is_plugin_foreign": True}, {"plugin_other"}),
+    ({"plugin": "/a/l.so"}, {"plugin_no_file"}),
     ({"box_folder": folder(kind=FolderKind.LINK)}, {"box_no_folder"}),
     ({"box_folder": folder(kind=FolderKind.OTHER)}, {"box_no_folder"}),
     ({"box_folder": folder(kind=MISSING, is_writable=False)}, {"box_unwritable"}),
@@ -83,6 +84,7 @@ PROBLEMS = [
     ({"stack": stack("stack.py_spy_missing")}, {"stacks_none"}),
     ({"stack": stack("stack.py_spy_denied")}, {"stacks_none"}),
     ({"nccl": (Found("2.31.2", "/p"),)}, {"kernel_events_cost"}),
+    ({"nccl": (Found("2.31.2", "/p"),), "mask": "net"}, {"kernel_events_cost"}),
     ({"nccl": (Found("2.27.3", "/p"), Found("2.19.3", "/q"))}, {"no_path", "no_table"}),
     ({"trial": probes(loaded=False, attempts=(NOT_FOUND,))}, {"load_failed"}),
     ({"trial": probes(loaded=False, died_of_signal=11)}, {"load_crashed"}),
@@ -96,6 +98,7 @@ UNKNOWN = [
     ({"glibc": (0, 0)}, {"fit_glibc_unknown"}),
     ({"box_folder": folder(free_bytes=-1)}, {"box_room_unknown"}),
     ({"spool": folder(free_bytes=-1)}, {"spool_room_unknown"}),
+    ({"plugin": "comminsight"}, {"plugin_no_name"}),
     ({"torch": ()}, {"torch_missing"}),
     ({"nccl": ()}, {"nccl_missing"}),
     ({"nccl": (Found("", "/usr/lib/libnccl.so.2"),)}, {"nccl_version_unknown"}),
@@ -106,11 +109,14 @@ UNKNOWN = [
 FINE = [
     {},
     {"default_plugin": "/usr/lib/libnccl-profiler.so"},
+    {"plugin": "/a/l.so", "is_plugin_there": True, "default_plugin": "/usr/lib/x.so"},
     {"box_folder": folder(kind=MISSING)},
     {"private_folder": folder(kind=MISSING)},
     {"open_files_limit": -1},  # unlimited
     {"nccl": (Found("2.27.7", "/p"), Found("2.28.9", "/q"))},
     {"is_network_allowed": True},
+    {"nccl": (Found("2.27.3", "/p"),), "plugin": "comminsight", "is_plugin_there": True},
+    {"nccl": (Found("2.31.2", "/p"),), "mask": "api"},
 ]
 
 
@@ -189,5 +195,7 @@ def test_a_failed_load_tells_what_the_loader_said():
 
 def test_checks_are_one_list_of_small_functions():
     source = Path(checks.__file__).read_text()
-    declared = set(re.findall(r"^def (\w+)\(facts: MachineFacts\) -> Iterable", source, re.M))
+    declared = set(
+        re.findall(r"^def (\w+)\(facts: MachineFacts\) -> Iterable\[CheckResult\]", source, re.M)
+    )
     assert declared == {check.__name__ for check in CHECKS}
