@@ -12,7 +12,7 @@ from comminsight.errors import InputError
 from comminsight.format.inspector import InspectorLines
 from comminsight.model.trace import RunTrace
 from comminsight.store.archive import Archive
-from comminsight.store.events import SessionEvents, export_events
+from comminsight.store.events import SessionEvents, export_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +24,14 @@ class Exported:
 
 
 def export_parquet(sessions: Sequence[SessionData], trace: RunTrace, target: Path) -> Exported:
-    """Parquet files of every record, markers included, with their manifest."""
+    """Parquet files of every record with their manifests: ops and markers, network summaries,
+    notices."""
     archive = Archive.local(target)
     comm_ids = {rank.session.session_id: rank.comm_ids for rank in trace.ranks}
     events = [
         SessionEvents(s.identity, s.records, comm_ids[s.identity.session_id]) for s in sessions
     ]
-    entries = export_events(events, archive, "")
+    entries = export_all(events, archive, "")
     return Exported(tuple(archive.path_of(entry.name) for entry in entries))
 
 

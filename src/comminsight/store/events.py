@@ -1,7 +1,11 @@
 """Records as Parquet: the shape of the archive and of notebooks.
 
+Ops and their markers stand in ``events/``; network summaries, joined to them by ``session_id``,
+``comm_index`` and ``op_seq``, in ``net/``; notices in ``notices/``. The last two exist where there
+are any.
+
 One file holds the ranks of one block of ``RANKS_PER_FILE``, sorted by rank and start, in row groups
-of ``ROW_GROUP_ROWS``. Columns are the fields of the op record by name, enumerations as text, and
+of ``ROW_GROUP_ROWS``. Columns are the fields of the record by name, enumerations as text, and
 who wrote them. Times are the session's CLOCK_MONOTONIC; adding ``real_minus_mono_ns`` gives wall
 time. Files of different schema versions are read together by column name.
 """
@@ -21,16 +25,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from comminsight.errors import InputError
-from comminsight.model.event import OP_DTYPE
+from comminsight.model.event import NET_DTYPE, NOTICE_DTYPE, OP_DTYPE, take_rows
 from comminsight.model.ops import (
     Algorithm,
     DType,
+    NoticeReason,
     Op,
     OpState,
     Protocol,
     RecordKind,
     RedOp,
     TimingSource,
+    WaitSide,
 )
 from comminsight.model.topology import SessionIdentity
 from comminsight.store.archive import Archive
@@ -41,22 +47,95 @@ ROW_GROUP_ROWS = 65_536
 MANIFEST = "manifest.json"
 VERSION_KEY = b"comminsight.schema_version"
 
-ENUM_COLUMNS: dict[str, type[IntEnum]] = {
-    "kind": RecordKind,
-    "op": Op,
-    "dtype": DType,
-    "red_op": RedOp,
-    "algo": Algorithm,
-    "proto": Protocol,
-    "state": OpState,
-    "timing_source": TimingSource,
-}
-NOT_EXPORTED = frozenset({"reserved", "seq_low"})
-# numbers that grow along the file: differences are small; everything else repeats
-GROWING = (
-    "seq", "enqueue_ns", "start_ns", "end_ns", "gpu_start_ns", "gpu_end_ns", "op_seq", "match_seq",
-    "func_seq",
+TEXT = pa.dictionary(pa.int32(), pa.string())
+
+
+@dataclass(frozen=True, slots=True)
+class EventTable:
+    """One kind of table: its rows are the records of ``kinds`` read as ``dtype``.
+
+    ``enums`` are columns shown as text: (field, shift, enumeration), of which the lowest byte after
+    the shift counts. ``growing`` are numbers that grow along the file: differences are small, and
+    everything else repeats. Fields of neither that are in ``hidden`` are left out.
+    """
+
+    folder: str
+    kinds: tuple[RecordKind, ...]
+    dtype: np.dtype[Any]
+    enums: dict[str, tuple[str, int, type[IntEnum]]]
+    growing: tuple[str, ...]
+    hidden: frozenset[str] = frozenset()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Who wrote the row, then the record's columns."""
+        fields = [
+            pa.field("global_rank", pa.int32()),
+            pa.field("session_id", TEXT),
+            pa.field("comm_id", pa.int32()),
+            pa.field("real_minus_mono_ns", pa.int64()),
+        ]
+        for name in dict.fromkeys([*(self.dtype.names or ()), *self.enums]):
+            if name in self.enums:
+                fields.append(pa.field(name, TEXT))
+            elif name not in self.hidden:
+                fields.append(pa.field(name, pa.from_numpy_dtype(self.dtype[name])))
+        return pa.schema(fields, metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()})
+
+    def rows_of(self, records: np.ndarray) -> np.ndarray:
+        """The records of this table, sorted by (start, seq)."""
+        own = np.flatnonzero(np.isin(records["kind"], self.kinds))
+        order = np.lexsort((records["seq"][own], records["start_ns"][own]))
+        return take_rows(records, own[order]).view(self.dtype)
+
+    def column(self, rows: np.ndarray, name: str) -> pa.Array:
+        """One column of the record."""
+        if name not in self.enums:
+            return pa.array(np.ascontiguousarray(rows[name]))
+        field, shift, names = self.enums[name]
+        return _enum(rows[field] >> shift & 0xFF, names)
+
+
+EVENTS = EventTable(
+    folder="events",
+    kinds=(RecordKind.UNKNOWN, RecordKind.COLLECTIVE, RecordKind.P2P, RecordKind.DRAIN),
+    dtype=OP_DTYPE,
+    enums={
+        "kind": ("kind", 0, RecordKind),
+        "op": ("op", 0, Op),
+        "dtype": ("dtype", 0, DType),
+        "red_op": ("red_op", 0, RedOp),
+        "algo": ("algo", 0, Algorithm),
+        "proto": ("proto", 0, Protocol),
+        "state": ("state", 0, OpState),
+        "timing_source": ("timing_source", 0, TimingSource),
+    },
+    growing=("seq", "enqueue_ns", "start_ns", "end_ns", "gpu_start_ns", "gpu_end_ns", "op_seq",
+             "match_seq", "func_seq"),
+    hidden=frozenset({"reserved", "seq_low"}),
 )  # fmt: skip
+NET = EventTable(
+    folder="net",
+    kinds=(RecordKind.NET,),
+    dtype=NET_DTYPE,
+    enums={
+        "op": ("op", 0, Op),
+        "state": ("state", 0, OpState),
+        "send_wait": ("wait_side", 0, WaitSide),
+        "receive_wait": ("wait_side", 8, WaitSide),
+    },
+    growing=("seq", "first_event_ns", "start_ns", "last_event_ns", "progress_ns", "op_seq",
+             "match_seq"),
+    hidden=frozenset({"kind", "wait_side", "seq_low"}),
+)  # fmt: skip
+NOTICES = EventTable(
+    folder="notices",
+    kinds=(RecordKind.NOTICE,),
+    dtype=NOTICE_DTYPE,
+    enums={"reason": ("reason", 0, NoticeReason)},
+    growing=("seq", "start_ns"),
+    hidden=frozenset({"kind", "state", "seq_low", "flags", "comm_index", "enqueue_ns", "end_ns"}),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,28 +158,25 @@ class EventsEntry(msgspec.Struct, frozen=True, kw_only=True):
     last_start_ns: int
 
 
-def _schema() -> pa.Schema:
-    text = pa.dictionary(pa.int32(), pa.string())
-    fields = [
-        pa.field("global_rank", pa.int32()),
-        pa.field("session_id", text),
-        pa.field("comm_id", pa.int32()),
-        pa.field("real_minus_mono_ns", pa.int64()),
-    ]
-    for name in OP_DTYPE.names or ():
-        if name not in NOT_EXPORTED:
-            kind = text if name in ENUM_COLUMNS else pa.from_numpy_dtype(OP_DTYPE[name])
-            fields.append(pa.field(name, kind))
-    return pa.schema(fields, metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()})
-
-
-SCHEMA = _schema()
+def export_all(
+    sessions: Sequence[SessionEvents], archive: Archive, prefix: str
+) -> tuple[EventsEntry, ...]:
+    """Writes the tables of all kinds of records; of those without a row only ``events``."""
+    kinds = {int(kind) for s in sessions for kind in np.unique(s.records["kind"])}
+    tables = [EVENTS, *(t for t in (NET, NOTICES) if kinds & set(map(int, t.kinds)))]
+    return tuple(
+        entry for table in tables for entry in export_events(sessions, archive, prefix, table)
+    )
 
 
 def export_events(
-    sessions: Iterable[SessionEvents], archive: Archive, prefix: str
+    sessions: Iterable[SessionEvents],
+    archive: Archive,
+    prefix: str,
+    table: EventTable = EVENTS,
 ) -> tuple[EventsEntry, ...]:
-    """Writes ``<prefix>/events/*.parquet`` and their manifest; the same input gives the same files.
+    """Writes ``<prefix>/events/*.parquet`` (or of another table) and their manifest; the same input
+    gives the same files.
 
     Sessions of an unknown rank go into a file of their own; an empty prefix (or ``.``) is the root.
     """
@@ -110,16 +186,18 @@ def export_events(
     entries = []
     for block in sorted(blocks):
         members = sorted(blocks[block], key=lambda s: (s.identity.global_rank, _first(s)))
-        name = _name(prefix, _file_name(block))
-        archive.put(name, parquet_bytes(members))
-        entries.append(_entry(name, members))
-    archive.put(_name(prefix, MANIFEST), msgspec.json.format(msgspec.json.encode(entries)))
+        name = _name(prefix, table, _file_name(block))
+        archive.put(name, parquet_bytes(members, table))
+        entries.append(_entry(name, members, table))
+    archive.put(_name(prefix, table, MANIFEST), msgspec.json.format(msgspec.json.encode(entries)))
     return tuple(entries)
 
 
-def read_manifest(archive: Archive, prefix: str) -> tuple[EventsEntry, ...]:
+def read_manifest(
+    archive: Archive, prefix: str, table: EventTable = EVENTS
+) -> tuple[EventsEntry, ...]:
     """The files of an export; InputError where there is none."""
-    name = _name(prefix, MANIFEST)
+    name = _name(prefix, table, MANIFEST)
     try:
         return msgspec.json.decode(archive.get(name), type=tuple[EventsEntry, ...])
     except msgspec.MsgspecError as error:
@@ -127,11 +205,12 @@ def read_manifest(archive: Archive, prefix: str) -> tuple[EventsEntry, ...]:
 
 
 def read_events(paths: Sequence[Path | str], columns: Sequence[str] | None = None) -> pa.Table:
-    """The rows of these files in their order, columns united by name (absent ones are null).
+    """The rows of these files of one kind in their order, columns united by name (absent ones are
+    null).
 
     Raises InputError for files that are no export or of a newer schema.
     """
-    tables = []
+    tables: list[pa.Table] = []
     for path in paths:
         try:
             version = pq.read_schema(path).metadata or {}
@@ -141,33 +220,37 @@ def read_events(paths: Sequence[Path | str], columns: Sequence[str] | None = Non
         _check_version(version.get(VERSION_KEY, b""), str(path))
         tables.append(table)
     joined = (
-        pa.concat_tables(tables, promote_options="permissive") if tables else SCHEMA.empty_table()
+        pa.concat_tables(tables, promote_options="permissive")
+        if tables
+        else EVENTS.schema.empty_table()
     )
     return joined.select(list(columns)) if columns is not None else joined
 
 
-def parquet_bytes(sessions: Sequence[SessionEvents]) -> bytes:
+def parquet_bytes(sessions: Sequence[SessionEvents], table: EventTable = EVENTS) -> bytes:
     """One Parquet file of these sessions, in the given order, each sorted by start."""
     sink = io.BytesIO()
-    dictionary = [name for name in SCHEMA.names if name not in GROWING]
+    schema = table.schema
+    dictionary = [name for name in schema.names if name not in table.growing]
     writer = pq.ParquetWriter(
         sink,
-        SCHEMA,
+        schema,
         compression="zstd",
         compression_level=1,
         use_dictionary=dictionary,
-        column_encoding=dict.fromkeys(GROWING, "DELTA_BINARY_PACKED"),
+        column_encoding=dict.fromkeys(table.growing, "DELTA_BINARY_PACKED"),
     )
     with writer:
-        for group in _row_groups(events_table(session) for session in sessions):
+        tables = (events_table(session, table) for session in sessions)
+        for group in _row_groups(tables, schema):
             writer.write_table(group, row_group_size=ROW_GROUP_ROWS)
     return sink.getvalue()
 
 
-def events_table(session: SessionEvents) -> pa.Table:
+def events_table(session: SessionEvents, table: EventTable = EVENTS) -> pa.Table:
     """The records of one session as columns, sorted by (start, seq)."""
-    order = np.lexsort((session.records["seq"], session.records["start_ns"]))
-    rows = session.records[order]
+    rows = table.rows_of(session.records)
+    schema = table.schema
     identity = session.identity
     columns: list[Any] = [
         np.full(len(rows), identity.global_rank, np.int32),
@@ -175,19 +258,17 @@ def events_table(session: SessionEvents) -> pa.Table:
         _comm_ids(session.comm_ids, rows["comm_index"]),
         np.full(len(rows), identity.created_real_ns - identity.created_mono_ns, np.int64),
     ]
-    for name in SCHEMA.names[len(columns) :]:
-        column = np.ascontiguousarray(rows[name])
-        columns.append(_enum(column, ENUM_COLUMNS[name]) if name in ENUM_COLUMNS else column)
+    columns += [table.column(rows, name) for name in schema.names[len(columns) :]]
     arrays = [
         value if isinstance(value, pa.Array) else pa.array(value, field.type)
-        for value, field in zip(columns, SCHEMA, strict=True)
+        for value, field in zip(columns, schema, strict=True)
     ]
-    return pa.Table.from_arrays(arrays, schema=SCHEMA)
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _row_groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+def _row_groups(tables: Iterator[pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:
     """The rows of all tables in pieces of ``ROW_GROUP_ROWS``; only the last is smaller."""
-    waiting = SCHEMA.empty_table()
+    waiting = schema.empty_table()
     for table in tables:
         waiting = pa.concat_tables([waiting, table]).unify_dictionaries()
         n_full = waiting.num_rows // ROW_GROUP_ROWS * ROW_GROUP_ROWS
@@ -215,8 +296,9 @@ def _comm_ids(comm_ids: np.ndarray, comm_index: np.ndarray) -> np.ndarray:
     return found
 
 
-def _name(prefix: str, file_name: str) -> str:
-    return f"events/{file_name}" if prefix in {"", "."} else f"{prefix}/events/{file_name}"
+def _name(prefix: str, table: EventTable, file_name: str) -> str:
+    name = f"{table.folder}/{file_name}"
+    return name if prefix in {"", "."} else f"{prefix}/{name}"
 
 
 def _file_name(block: int) -> str:
@@ -226,8 +308,11 @@ def _file_name(block: int) -> str:
     return f"ranks-{first:06d}-{first + RANKS_PER_FILE - 1:06d}.parquet"
 
 
-def _entry(name: str, sessions: Sequence[SessionEvents]) -> EventsEntry:
-    starts = np.concatenate([session.records["start_ns"] for session in sessions])
+def _entry(name: str, sessions: Sequence[SessionEvents], table: EventTable) -> EventsEntry:
+    own = [np.isin(session.records["kind"], table.kinds) for session in sessions]
+    starts = np.concatenate(
+        [s.records["start_ns"][rows] for s, rows in zip(sessions, own, strict=True)]
+    )
     return EventsEntry(
         name=name,
         ranks=tuple(sorted({session.identity.global_rank for session in sessions})),

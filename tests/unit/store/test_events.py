@@ -9,17 +9,29 @@ import pytest
 
 from comminsight.errors import InputError
 from comminsight.model.event import OP_DTYPE
+from comminsight.model.ops import NoticeReason, WaitSide
 from comminsight.store.archive import Archive
 from comminsight.store.events import (
-    GROWING,
+    EVENTS,
+    NET,
     ROW_GROUP_ROWS,
     SessionEvents,
+    export_all,
     export_events,
     parquet_bytes,
     read_events,
     read_manifest,
 )
-from tests.builders import MS, Stream, allreduce, identity, open_marker, ops
+from tests.builders import (
+    MS,
+    Stream,
+    allreduce,
+    identity,
+    net_summary,
+    notice,
+    open_marker,
+    ops,
+)
 
 PREFIX = "jobs/j/runs/r"
 
@@ -66,6 +78,32 @@ def test_every_value_survives(tmp_path: Path) -> None:
     assert table["real_minus_mono_ns"].to_pylist() == [wall, wall]
 
 
+def test_summaries_and_notices_have_tables_of_their_own(tmp_path: Path) -> None:
+    op = allreduce(1, 1.0)
+    sides = int(WaitSide.NETWORK) | int(WaitSide.ARRIVAL) << 8 | 7 << 16
+    net = net_summary(op, 2, wait_side=sides, posted_bytes=2**40, arrival_wait_us=2**32 - 1)
+    said = notice(3, 2.0, NoticeReason.OVERHEAD_GUARD, profiler_mask=66)
+    archive = Archive.local(tmp_path)
+    entries = export_all([session(0, ops(op, net, said)), session(70, few(70))], archive, "")
+    assert [(entry.name.split("/")[0], entry.n_rows) for entry in entries] == [
+        ("events", 1), ("events", 3), ("net", 1), ("net", 0), ("notices", 1), ("notices", 0),
+    ]  # fmt: skip
+    assert len(read_manifest(archive, "", NET)) == 2
+    events, _, summaries, _, notices, _ = (read_events([archive.path_of(e.name)]) for e in entries)
+    assert events["op"].to_pylist() == ["ALL_REDUCE"]
+    (found,) = summaries.to_pylist()
+    assert (found["comm_id"], found["op_seq"], found["op"]) == (5, 1, "ALL_REDUCE")
+    assert (found["send_wait"], found["receive_wait"]) == ("NETWORK", "ARRIVAL")
+    assert (found["posted_bytes"], found["arrival_wait_us"]) == (2**40, 2**32 - 1)
+    assert notices["reason"].to_pylist() == ["OVERHEAD_GUARD"]
+    assert notices["profiler_mask"].to_pylist() == [66]
+
+
+def test_without_summaries_there_are_events_only(tmp_path: Path) -> None:
+    export_all([session(0, few(0))], Archive.local(tmp_path), "")
+    assert [folder.name for folder in tmp_path.iterdir()] == ["events"]
+
+
 def test_row_groups_compression_encodings_and_version(tmp_path: Path) -> None:
     rows = np.repeat(allreduce(1, 1.0), 50_000)
     rows["seq"] = np.arange(1, 50_001)
@@ -79,7 +117,7 @@ def test_row_groups_compression_encodings_and_version(tmp_path: Path) -> None:
     for i, name in enumerate(file.schema_arrow.names):
         column = meta.row_group(0).column(i)
         assert column.compression == "ZSTD"
-        expected = "DELTA_BINARY_PACKED" if name in GROWING else "RLE_DICTIONARY"
+        expected = "DELTA_BINARY_PACKED" if name in EVENTS.growing else "RLE_DICTIONARY"
         assert expected in column.encodings, name
     assert file.schema_arrow.metadata[b"comminsight.schema_version"] == b"1"
     assert path.stat().st_size / 150_000 < 8
