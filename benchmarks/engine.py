@@ -24,7 +24,8 @@ from comminsight.model.event import COMM_DTYPE, OP_DTYPE
 from comminsight.model.ops import DType, Op, OpState, RecordKind
 from comminsight.model.topology import SessionIdentity
 from comminsight.semantics.engine import SessionEngine
-from comminsight.semantics.template import Template, parse_template_file
+from comminsight.semantics.template import Template
+from comminsight.semantics.template_file import parse_template_file
 
 TEMPLATES = Path(comminsight.semantics.__file__).parent / "templates"
 GLOBAL, TP, PP, DP = 1, 2, 3, 4

@@ -2,47 +2,71 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
 from comminsight.errors import InputError
-from comminsight.semantics.template import Template, parse_template_file
+from comminsight.semantics.template import Template
+from comminsight.semantics.template_check import rivals
+from comminsight.semantics.template_file import parse_template_file
+
+_SYNTAX_LINE = re.compile(r"\(at line (\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTemplate:
+    """A template and the place of its priority."""
+
+    template: Template
+    place: str
 
 
 def shipped_templates() -> tuple[Template, ...]:
     """Every template of the package, in file order."""
-    folder = resources.files("comminsight.semantics") / "templates"
-    files = sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
-    return tuple(t for f in files for t in parse(f.name, f.read_text(encoding="utf-8")))
+    return tuple(loaded.template for loaded in _shipped())
 
 
-def parse(name: str, text: str) -> tuple[Template, ...]:
+def parse(name: str, text: str) -> tuple[LoadedTemplate, ...]:
     """The templates of one file.
 
-    Raises InputError naming the file and the place.
+    Raises InputError naming the file, the line and what to do.
     """
     try:
-        return parse_template_file(tomllib.loads(text), path=name).templates
+        document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
+        found = _SYNTAX_LINE.search(str(error))
         raise InputError(
-            str(error), path=name, next_step="see docs/templates.md for the form of a template"
-        ) from error
+            f"not TOML: {error}", path=f"{name}:{found[1]}" if found else name,
+            next_step="mend the line; docs/templates.md shows the form of a template",
+        ) from error  # fmt: skip
+    file = parse_template_file(document, path=name, text=text)
+    return tuple(
+        LoadedTemplate(template, f"{name}:{line}" if line else name)
+        for template, line in zip(file.templates, file.lines, strict=True)
+    )
 
 
 def load_templates(folders: Iterable[Path] = ()) -> tuple[Template, ...]:
-    """The shipped templates, then those of the given folders.
+    """The shipped templates, then those of the given folders; one of a shipped name replaces it.
 
-    Raises InputError for a folder that is none, and for a file that is no template.
+    Raises InputError for a folder that is none, for a file that is no template, for two own
+    templates of one name, and for two of equal priority that could both win.
     """
-    own = tuple(
-        template
+    own = [
+        loaded
         for folder in folders
         for path in template_files(folder)
-        for template in parse(str(path), read_text(path))
-    )
-    return shipped_templates() + own
+        for loaded in parse(str(path), read_text(path))
+    ]
+    _refuse_equal_names(own)
+    names = {loaded.template.name for loaded in own}
+    everything = [one for one in _shipped() if one.template.name not in names] + own
+    _refuse_rivals(everything)
+    return tuple(loaded.template for loaded in everything)
 
 
 def template_files(folder: Path) -> list[Path]:
@@ -59,4 +83,37 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot be read: {error}", path=str(path)) from error
+        raise InputError(
+            f"cannot be read: {error}", path=str(path), next_step="give a TOML file in UTF-8"
+        ) from error
+
+
+def _shipped() -> list[LoadedTemplate]:
+    folder = resources.files("comminsight.semantics") / "templates"
+    files = sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
+    return [one for f in files for one in parse(f.name, f.read_text(encoding="utf-8"))]
+
+
+def _refuse_equal_names(own: Sequence[LoadedTemplate]) -> None:
+    seen: dict[str, str] = {}
+    for loaded in own:
+        name = loaded.template.name
+        if name in seen:
+            raise InputError(
+                f"template {name!r} is also in {seen[name]}", path=loaded.place,
+                next_step="give one of them another name",
+            )  # fmt: skip
+        seen[name] = loaded.place
+
+
+def _refuse_rivals(templates: Sequence[LoadedTemplate]) -> None:
+    places = {loaded.template.name: loaded.place for loaded in templates}
+    for one, other in rivals([loaded.template for loaded in templates]):
+        taken = sorted({loaded.template.priority for loaded in templates})
+        raise InputError(
+            f"template {other.name!r} and {one.name!r} ({places[one.name]}) have priority "
+            f"{one.priority}, and both could win",
+            path=places[other.name],
+            next_step=f"give one another priority, or let it forbid what the other requires; taken: "
+            f"{', '.join(map(str, taken))}",
+        )

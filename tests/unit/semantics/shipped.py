@@ -6,7 +6,8 @@ import tomllib
 from pathlib import Path
 
 import comminsight.semantics
-from comminsight.semantics.template import Template, parse_template_file
+from comminsight.semantics.template import Template
+from comminsight.semantics.template_file import parse_template_file
 
 FILES = sorted((Path(comminsight.semantics.__file__).parent / "templates").glob("*.toml"))
 
