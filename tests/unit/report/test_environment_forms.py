@@ -25,7 +25,7 @@ ODD = {
     "SPACE": "a b  c",
     "QUOTES": """it's "so" `x` \\ \\'""",
     "DOLLAR": "$HOME $(echo no) ${X} $$",
-    "LINES": "one\ntwo",
+    "TWO_LINES": "one\ntwo",
     "CHINESE": "目录/记录",
     "SIGNS": "#no; comment & !x *",
 }
