@@ -12,6 +12,12 @@ bool is_of_sampled_op(const Token& token) {
   return is_op && is_sampled(token.generation);
 }
 
+bool is_channel_over(Door& d, const Token& token) {
+  const ci_slot& slot = d.slots[token.slot];
+  return slot_generation(load_relaxed(slot.state_word)) != token.generation ||
+         (load_relaxed(slot.stopped_mask) >> (token.comm & 63) & 1) != 0;
+}
+
 void stop_call(Door& d, const Token& token) {
   if (ci_slot* slot = find_op(d, token)) raise_flags(*slot, CI_SLOTFLAG_API_RETURNED);
 }
@@ -73,6 +79,7 @@ void stop(void* handle) {
   Door* d = handle != nullptr ? door() : nullptr;
   if (d == nullptr) return;
   const Token token = token_of(handle);
+  if (token.type == kChannelToken && is_channel_over(*d, token)) return;  // the usual one: its state came before
   const CallbackTimer timer(*d, is_of_sampled_op(token));
   stop_of(*d, token, handle);
 }
@@ -81,6 +88,8 @@ void record_state(void* handle, int32_t state, const StateArgs* args) {
   Door* d = handle != nullptr ? door() : nullptr;
   if (d == nullptr) return;
   const Token token = token_of(handle);
+  if (token.type == kChannelToken && state == kKernelChStop && args != nullptr && !is_sampled(token.generation))
+    return stop_channel(*d, token, static_cast<int64_t>(args->gpu_ns));
   const CallbackTimer timer(*d, is_of_sampled_op(token));
   record_state_of(*d, token, handle, state, args);
 }

@@ -1,25 +1,16 @@
 // Channels (KernelCh): the only word NCCL has from the GPU. One starts when the kernel has begun on it and stops
 // when the kernel has left it.
 #include "door.h"
+#include "sampling.h"
 
 namespace ci::nccl {
 namespace {
-
-void lower_to(int64_t& least, int64_t value) {
-  int64_t seen = load_relaxed(least);
-  while ((seen == 0 || value < seen) && !cas(least, seen, value)) {}
-}
-
-void raise_to(int64_t& most, int64_t value) {
-  int64_t seen = load_relaxed(most);
-  while (value > seen && !cas(most, seen, value)) {}
-}
 
 // No kernel begins before its launch, or its call. A task that stands for itself may have been told after it.
 int64_t earliest_start_ns(const ci_slot& slot) {
   const int64_t launch_ns = load_relaxed(slot.launch_ns);
   if (launch_ns != 0) return launch_ns;
-  const bool has_call = (load_relaxed(slot.slot_flags) & CI_SLOTFLAG_API_SEEN) != 0;
+  const bool has_call = (flags_of(slot) & CI_SLOTFLAG_API_SEEN) != 0;
   return has_call ? load_relaxed(slot.record.enqueue_ns) : 0;
 }
 
@@ -27,14 +18,14 @@ void note_first_start(Door& d, ci_slot& slot, int64_t gpu_ns) {
   const int64_t now = mono_ns();
   store_relaxed(slot.callback_ns, now);
   store_relaxed(slot.record.start_ns, now);
-  if (gpu_ns > 0) d.comms[load_relaxed(slot.record.comm_index)].clock.observe(gpu_ns, now, earliest_start_ns(slot), now);
+  if (gpu_ns > 0) observe_clock(d.comms[load_relaxed(slot.record.comm_index)], gpu_ns, now, earliest_start_ns(slot));
 }
 
-bool is_whole(const Door& d, const Token& op, const ci_slot& slot, uint64_t stopped) {
-  if (load_relaxed(d.ops[op.slot].is_untrusted) != 0)
-    return (load_relaxed(slot.slot_flags) & CI_SLOTFLAG_TASK_HANDED_OVER) != 0 && has_stopped_all(slot);
+bool is_whole(const OpState& own, const ci_slot& slot, uint32_t n_stopped) {
   const uint8_t n = load_relaxed(slot.record.n_channels);
-  return n != 0 && __builtin_popcountll(stopped) >= n;
+  if (n != 0) return n_stopped >= n;
+  const bool is_handed_over = (flags_of(slot) & CI_SLOTFLAG_TASK_HANDED_OVER) != 0;
+  return load_relaxed(own.is_untrusted) != 0 && is_handed_over && has_stopped_all(slot);
 }
 
 }  // namespace
@@ -44,19 +35,21 @@ bool has_stopped_all(const ci_slot& slot) {
   return stopped != 0 && stopped == load_acquire(slot.started_mask);
 }
 
+// The channels of an op are told by one thread (the proxy's, or the profiler's): plain reads and writes will do.
 void note_channel_start(Door& d, const Token& op, ci_slot& slot, const KernelChPart& part) {
   const auto gpu_ns = static_cast<int64_t>(part.gpu_ns);
-  const uint64_t bit = uint64_t{1} << part.channel_id;
-  if (__atomic_fetch_or(&slot.started_mask, bit, __ATOMIC_ACQ_REL) == 0) note_first_start(d, slot, gpu_ns);
-  if (gpu_ns > 0) lower_to(slot.record.gpu_start_ns, gpu_ns);
-  else store_relaxed(d.ops[op.slot].has_bad_stamp, 1);
+  const uint64_t started = load_relaxed(slot.started_mask);
+  store_release(slot.started_mask, started | uint64_t{1} << part.channel_id);
+  if (started == 0) note_first_start(d, slot, gpu_ns);
+  const int64_t least = load_relaxed(slot.record.gpu_start_ns);
+  if (gpu_ns <= 0) store_relaxed(d.ops[op.slot].has_bad_stamp, 1);
+  else if (least == 0 || gpu_ns < least) store_relaxed(slot.record.gpu_start_ns, gpu_ns);
 }
 
-uint64_t note_channel_stop(Door& d, const Token& op, ci_slot& slot, uint32_t channel, int64_t gpu_ns) {
-  const uint64_t bit = uint64_t{1} << channel;
-  if (gpu_ns > 0) raise_to(slot.record.gpu_end_ns, gpu_ns);
-  else store_relaxed(d.ops[op.slot].has_bad_stamp, 1);
-  return __atomic_fetch_or(&slot.stopped_mask, bit, __ATOMIC_ACQ_REL) | bit;
+void note_channel_stop(Door& d, const Token& op, ci_slot& slot, uint32_t channel, int64_t gpu_ns) {
+  if (gpu_ns <= 0) store_relaxed(d.ops[op.slot].has_bad_stamp, 1);
+  else if (gpu_ns > load_relaxed(slot.record.gpu_end_ns)) store_relaxed(slot.record.gpu_end_ns, gpu_ns);
+  store_release(slot.stopped_mask, load_relaxed(slot.stopped_mask) | uint64_t{1} << channel);
 }
 
 void* start_channel(void* task, const KernelChPart& part) {
@@ -69,6 +62,7 @@ void* start_channel(void* task, const KernelChPart& part) {
   if (op.type != kTaskToken) return note_unknown(*d);
   ci_slot* slot = find_op(*d, op);
   if (slot == nullptr) return note_stale(*d);
+  const CallbackTimer timer(*d, is_sampled(op.generation));
   note_channel_start(*d, op, *slot, part);
   return pointer_of(Token{kChannelToken, part.channel_id, op.slot, op.generation, op.salt});
 }
@@ -77,7 +71,11 @@ void stop_channel(Door& d, const Token& token, int64_t gpu_ns) {
   ci_slot* slot = find_op(d, token);
   if (slot == nullptr || token.comm >= kMaxChannels) return;
   if ((load_relaxed(slot->stopped_mask) >> token.comm & 1) != 0) return;  // told by its state before
-  if (is_whole(d, token, *slot, note_channel_stop(d, token, *slot, token.comm, gpu_ns))) finish(d, token, mono_ns());
+  note_channel_stop(d, token, *slot, token.comm, gpu_ns);
+  OpState& own = d.ops[token.slot];
+  const uint32_t n_stopped = load_relaxed(own.n_stopped) + 1;
+  store_relaxed(own.n_stopped, n_stopped);
+  if (is_whole(own, *slot, n_stopped)) finish(d, token, mono_ns());
 }
 
 }  // namespace ci::nccl

@@ -6,18 +6,21 @@
 #include "device.h"
 
 namespace ci::nccl {
-namespace {
 
-Door* current = nullptr;
+Door* current_door = nullptr;
+
+namespace {
 
 // A child's recorder is another one than its parent's, so a parent's door is never taken for its own.
 Door* door_of(Recorder& r) {
-  Door* seen = load_acquire(current);
+  Door* seen = load_acquire(current_door);
   if (seen != nullptr && seen->recorder == &r) return seen;
   void* at = mmap(nullptr, sizeof(Door), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) return nullptr;
   auto* fresh = static_cast<Door*>(at);
   fresh->recorder = &r;
+  fresh->alive = r.alive;
+  fresh->slots = &r.slots[0];
   fresh->header = r.box.header();
   fresh->salt = r.salt();
   fresh->pid = static_cast<int32_t>(r.facts.pid);
@@ -25,7 +28,7 @@ Door* door_of(Recorder& r) {
   fresh->guard.set_budget(r.settings.nccl_budget_ppm);
   fresh->guard.set_clock_ns(measured_clock_ns());
   fresh->mask_lock = PTHREAD_MUTEX_INITIALIZER;
-  if (cas(current, seen, fresh)) {
+  if (cas(current_door, seen, fresh)) {
     store_release(r.net_hook, make_net_record);
     store_release(r.round_hook, round);
     return fresh;
@@ -47,11 +50,10 @@ void go_live(Door& d, uint32_t row, const Identity& identity, const DeviceFacts&
 
 }  // namespace
 
-Door* door() {
+Door* door_or_none() {
   Recorder* r = recorder();
-  if (r == nullptr) return nullptr;
-  Door* d = load_acquire(current);
-  return d != nullptr && d->recorder == r ? d : nullptr;
+  Door* d = load_acquire(current_door);
+  return r != nullptr && d != nullptr && d->recorder == r ? d : nullptr;
 }
 
 uint32_t comm_of(Door& d, const void* context) {

@@ -24,12 +24,16 @@ struct alignas(64) OpState {
   uint64_t plan;     // token of the Group event of its task
   uint64_t tail;     // token of the next op that ends with this one; 0: none
   int64_t left_ns;   // when the drain thread first saw that its group call is over and it has no task
+  uint8_t n_stopped;  // channels
   uint8_t has_bad_stamp;
   uint8_t is_untrusted;  // n_channels means nothing
   uint8_t is_symmetric;
   uint8_t is_tail;
+  uint8_t reserved[3];
   uint32_t generation;  // of the slot; last, so that the drain thread never takes an op's state for another's
 };
+
+static_assert(offsetof(OpState, generation) % 8 == 0 && sizeof(OpState) == 64, "words");
 
 struct CommState {
   uint32_t is_live;
@@ -38,8 +42,21 @@ struct CommState {
   uint32_t distrusts_p2p;   // behind a shim that does not fill in the channels of P2P tasks
   uint32_t has_untrusted;   // it had ops without trustworthy channels
   uint32_t n_folds;
+  uint32_t n_observed;
+  int64_t next_observed_ns;
   GpuClock clock;
 };
+
+// Bounds tighten with the quickest of many polls; at high rates not all of them are needed.
+inline void observe_clock(CommState& comm, int64_t gpu_ns, int64_t upper_ns, int64_t lower_ns) {
+  constexpr uint32_t kAllOf = 64;
+  constexpr int64_t kPauseNs = 20000;
+  const uint32_t n = load_relaxed(comm.n_observed);
+  if (n >= kAllOf && upper_ns < load_relaxed(comm.next_observed_ns)) return;
+  if (n < kAllOf) store_relaxed(comm.n_observed, n + 1);
+  store_relaxed(comm.next_observed_ns, upper_ns + kPauseNs);
+  comm.clock.observe(gpu_ns, upper_ns, lower_ns, upper_ns);
+}
 
 struct Group {
   enum Stage : uint32_t { kFree, kOpen, kLeft };
@@ -56,9 +73,11 @@ struct Door {
   static constexpr uint32_t kGroups = 512;
   static constexpr uint32_t kFans = 128;
   static constexpr uint32_t kProxies = 4096;
+  const uint32_t* alive;  // the recorder's
+  ci_slot* slots;
+  uint32_t salt;
   Recorder* recorder;
   ci_box_header* header;
-  uint32_t salt;
   int32_t pid;
   int32_t* mask_word;  // NCCL's; null while no communicator is live
   uint32_t n_live_comms;
@@ -67,7 +86,6 @@ struct Door {
   pthread_mutex_t mask_lock;  // init, finalize and the drain thread
   int64_t next_round_ns;
   alignas(64) uint32_t next_group;
-  uint32_t group_calls;
   uint32_t plans;
   uint32_t next_fan;
   alignas(64) uint32_t next_proxy;
@@ -83,8 +101,15 @@ struct Door {
   NetState nets[CI_SLOT_CAPACITY];
 };
 
+extern Door* current_door;
+// Asks the recorder what has become of it.
+Door* door_or_none();
+
 // The door of this process; nullptr when nothing is recorded.
-Door* door();
+inline Door* door() {
+  Door* d = load_acquire(current_door);
+  return d != nullptr && load_acquire(*d->alive) == 1 ? d : door_or_none();
+}
 
 // --- counters of the black box
 inline void* note_stale(Door& d) {
@@ -104,15 +129,30 @@ uint32_t nccl_mask(const Door& d);
 
 // --- ops.cc
 // The slot that the token names while its op is in flight, else nullptr.
-ci_slot* find_op(Door& d, const Token& token);
+inline ci_slot* find_op(Door& d, const Token& token) {
+  ci_slot& slot = d.slots[token.slot];
+  const uint32_t word = load_acquire(slot.state_word);
+  const bool is_same = slot_generation(word) == token.generation && token.salt == d.salt;
+  return is_same && (slot_state(word) == CI_SLOT_IN_FLIGHT || slot_state(word) == CI_SLOT_OVERDUE) ? &slot : nullptr;
+}
 // Fills in what both calls and tasks tell of an op.
 void describe(Door& d, uint32_t comm, ci_record* record, bool is_p2p, const char* func, size_t count,
               const char* datatype, int32_t peer_or_root);
 // Begins the op; a void token when it is not recorded.
 void* begin_op(Door& d, uint32_t comm, ci_record* record, uint32_t slot_flags, uint64_t group);
-// The flags as they were before.
+// The flags as they were before. The low byte tells how far the calling thread came, and belongs to it alone: a plain
+// read and write will do. What other threads raise stands in the bytes above.
 inline uint32_t raise_flags(ci_slot& slot, uint32_t flags) {
-  return __atomic_fetch_or(&slot.slot_flags, flags, __ATOMIC_ACQ_REL);
+  auto* bytes = reinterpret_cast<uint8_t*>(&slot.slot_flags);
+  const uint32_t low = load_relaxed(bytes[0]);
+  if ((flags & ~low & 0xFF) != 0) store_release(bytes[0], low | flags);
+  const uint32_t high = load_acquire(bytes[1]);
+  if ((flags >> 8 & ~high) != 0) __atomic_fetch_or(&bytes[1], static_cast<uint8_t>(flags >> 8), __ATOMIC_ACQ_REL);
+  return high << 8 | low;
+}
+inline uint32_t flags_of(const ci_slot& slot) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(&slot.slot_flags);
+  return uint32_t{load_acquire(bytes[1])} << 8 | load_relaxed(bytes[0]);
 }
 
 // --- finish.cc
@@ -143,8 +183,7 @@ void stop_copy(Door& d, const Token& token, int32_t state);
 
 // --- channels.cc
 void note_channel_start(Door& d, const Token& op, ci_slot& slot, const KernelChPart& part);
-// The mask of stopped channels.
-uint64_t note_channel_stop(Door& d, const Token& op, ci_slot& slot, uint32_t channel, int64_t gpu_ns);
+void note_channel_stop(Door& d, const Token& op, ci_slot& slot, uint32_t channel, int64_t gpu_ns);
 // `gpu_ns` is 0 when the stop came without a stamp.
 void stop_channel(Door& d, const Token& token, int64_t gpu_ns);
 // Every channel that began has stopped, and one did.

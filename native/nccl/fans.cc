@@ -180,7 +180,7 @@ bool has_all_tasks(Door& d, const Fan& fan) {
 void finish_fold(Door& d, Fan& fan, int64_t end_ns) {
   ci_slot* slot = find_op(d, op_token(fan));
   if (slot == nullptr) return;
-  if ((load_relaxed(slot->slot_flags) & CI_SLOTFLAG_NO_KERNEL_EVENTS) != 0)
+  if ((flags_of(*slot) & CI_SLOTFLAG_NO_KERNEL_EVENTS) != 0)
     return retire(d, op_token(fan), CI_ENDREASON_NO_KERNEL_EVENTS);
   store_relaxed(slot->record.n_channels, __builtin_popcountll(load_relaxed(slot->started_mask)));
   finish(d, op_token(fan), end_ns);

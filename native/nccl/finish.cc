@@ -47,7 +47,7 @@ void retire_untrusted(Door& d, uint32_t comm, uint32_t op_seq) {
     const OpState& own = d.ops[at];
     const bool is_older = load_relaxed(slot.record.comm_index) == comm && load_relaxed(slot.record.op_seq) < op_seq;
     const bool is_blank = load_relaxed(slot.started_mask) == 0 &&
-                          (load_relaxed(slot.slot_flags) & CI_SLOTFLAG_TASK_HANDED_OVER) != 0;
+                          (flags_of(slot) & CI_SLOTFLAG_TASK_HANDED_OVER) != 0;
     const uint32_t generation = slot_generation(word);
     if (!is_older || !is_blank || load_acquire(own.generation) != generation || load_relaxed(own.is_untrusted) == 0) return;
     retire(d, Token{kTaskToken, comm, static_cast<uint32_t>(at), generation, d.salt}, CI_ENDREASON_UNTRUSTED_CHANNELS);
@@ -61,7 +61,7 @@ void finish(Door& d, const Token& op, int64_t now) {
   const uint32_t comm = load_relaxed(slot.record.comm_index);
   const uint32_t op_seq = load_relaxed(slot.record.op_seq);
   const int64_t gpu_end = load_relaxed(slot.record.gpu_end_ns);
-  if (gpu_end > 0) d.comms[comm].clock.observe(gpu_end, now, 0, now);
+  if (gpu_end > 0) observe_clock(d.comms[comm], gpu_end, now, 0);
   Outcome end = {now, CI_OPSTATE_DONE, CI_TIMINGSOURCE_HOST_KERNEL_CALLBACK};
   if (is_stamped(d, op, slot)) map_stamps(d, slot, now, &end);
   const uint64_t tail = load_acquire(d.ops[op.slot].tail);

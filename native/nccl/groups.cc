@@ -56,12 +56,13 @@ void* start_group_call(const GroupApiPart&) {
   Door* d = door();
   if (d == nullptr) return void_token(kIgnored);
   for (uint32_t i = 0; i < kTries; i++) {
-    const uint32_t at = add(d->next_group, 1) % Door::kGroups;
+    const uint32_t number = add(d->next_group, 1);
+    const uint32_t at = number % Door::kGroups;
     Group& group = d->groups[at];
     uint32_t word = load_relaxed(group.word);
     const uint32_t generation = ((word >> 8) + 1) & kGenerationMask;
     if (!is_reusable(*d, group, word) || !cas(group.word, word, generation << 8 | Group::kOpen)) continue;
-    store_relaxed(group.group_id, add(d->group_calls, 1) + 1);
+    store_relaxed(group.group_id, number + 1);
     for (uint64_t& fan : group.fans) store_relaxed(fan, 0);
     store_release(group.n_members, 0);
     return pointer_of(Token{kGroupToken, 0, at, generation, d->salt});
@@ -73,7 +74,8 @@ void* start_group_call(const GroupApiPart&) {
 void join_group(Door& d, const Token& token, uint64_t op) {
   Group* group = find_group(d, token);
   if (group == nullptr) return;
-  const uint32_t at = add(group->n_members, 1);
+  const uint32_t at = load_relaxed(group->n_members);  // one thread is in a group call
+  store_relaxed(group->n_members, at + 1);
   if (at < Group::kMembers) store_release(group->members[at], op);
 }
 
@@ -90,8 +92,7 @@ void leave_group_call(Door& d, const Token& token) {
   settle_fans(d, *group);
   leave_fans(d, *group);
   each_member(d, *group, [&d](const Token& op, ci_slot& slot) { leave(d, op, slot); });
-  uint32_t open = token.generation << 8 | Group::kOpen;
-  cas(group->word, open, token.generation << 8 | Group::kLeft);
+  store_release(group->word, token.generation << 8 | Group::kLeft);
 }
 
 void* start_launch(void* group_call) {

@@ -18,17 +18,6 @@ bool is_share(uint8_t op) {
 
 }  // namespace
 
-ci_slot* find_op(Door& d, const Token& token) {
-  if (token.salt != d.salt) return nullptr;
-  ci_slot& slot = d.recorder->slots[static_cast<int>(token.slot)];
-  const uint32_t word = load_acquire(slot.state_word);
-  const bool is_there = slot_state(word) == CI_SLOT_IN_FLIGHT || slot_state(word) == CI_SLOT_OVERDUE;
-  if (!is_there || slot_generation(word) != token.generation) return nullptr;
-  // A forged communicator must not become an index; a channel's token has none.
-  const bool has_comm = token.type != kChannelToken && token.type != kFanChannelToken;
-  return !has_comm || load_relaxed(slot.record.comm_index) == token.comm ? &slot : nullptr;
-}
-
 void describe(Door& d, uint32_t comm, ci_record* record, bool is_p2p, const char* func, size_t count,
               const char* datatype, int32_t peer_or_root) {
   record->kind = is_p2p ? CI_RECORDKIND_P2P : CI_RECORDKIND_COLLECTIVE;

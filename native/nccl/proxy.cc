@@ -120,7 +120,7 @@ void note_proxy_start(Door& d, const Token& op, ci_slot& slot, bool is_send) {
   add(is_send ? net.n_sends : net.n_recvs, 1);
   if (load_relaxed(net.first_event_ns) == 0) store_relaxed(net.first_event_ns, now);
   if (load_relaxed(slot.net_progress_ns) == 0) store_relaxed(slot.net_progress_ns, now);
-  if ((load_relaxed(slot.slot_flags) & CI_SLOTFLAG_NETWORK_SEEN) == 0) raise_flags(slot, CI_SLOTFLAG_NETWORK_SEEN);
+  if ((flags_of(slot) & CI_SLOTFLAG_NETWORK_SEEN) == 0) raise_flags(slot, CI_SLOTFLAG_NETWORK_SEEN);
   show_side(slot, net);
 }
 

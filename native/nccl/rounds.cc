@@ -25,7 +25,7 @@ void guard(Door& d, int64_t now) {
 
 // Is it a call whose group is over, without a task? Never where another thread launches the groups.
 bool is_forsaken(Door& d, int at, const ci_slot& slot) {
-  const uint32_t flags = load_acquire(slot.slot_flags);
+  const uint32_t flags = flags_of(slot);
   if ((flags & CI_SLOTFLAG_API_SEEN) == 0 || (flags & CI_SLOTFLAG_TASK_SEEN) != 0) return false;
   if (load_relaxed(d.comms[load_relaxed(slot.record.comm_index)].is_nonblocking) != 0) return false;
   const uint64_t group = load_relaxed(d.ops[at].group);

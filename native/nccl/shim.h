@@ -78,11 +78,11 @@ void* start_named(const D&, uint64_t types, uint64_t type) {
 // Types of all versions.
 template <class Traits, class D>
 void* start_common(void* context, const D& d, uint64_t types) {
+  if (d.type == kKernelCh) return start_channel(d.parent, d.kernel_ch);  // most of them by far
   switch (d.type) {
     case kGroup: return start_plan();
     case kColl: return start_coll<Traits>(context, d);
     case kP2p: return start_p2p<Traits>(context, d);
-    case kKernelCh: return start_channel(d.parent, d.kernel_ch);
     case kProxyOp: return start_proxy_op(context, d.parent, d.proxy_op);
     case kProxyStep: return start_proxy_step(d.parent, d.proxy_step);
   }
@@ -92,6 +92,7 @@ void* start_common(void* context, const D& d, uint64_t types) {
 // Types since v5.
 template <class Traits, class D>
 void* start_api(void* context, const D& d, uint64_t types) {
+  if (d.type == kKernelCh) return start_channel(d.parent, d.kernel_ch);
   switch (d.type) {
     case kGroupApi: return start_group_call(d.group_api);
     case kCollApi: return start_coll_api<Traits>(context, d);

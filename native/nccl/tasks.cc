@@ -72,7 +72,7 @@ void* start_task_of_call(Door& d, uint32_t comm, const Token& call, const Task& 
   ci_slot* slot = find_op(d, call);
   if (slot == nullptr) return note_stale(d);
   // One more task of a call that has one: an op by itself, or two would end as one.
-  if ((load_relaxed(slot->slot_flags) & CI_SLOTFLAG_TASK_SEEN) != 0) return begin_new(d, comm, task, 0);
+  if ((flags_of(*slot) & CI_SLOTFLAG_TASK_SEEN) != 0) return begin_new(d, comm, task, 0);
   if (task.kind == Task::kPeerToPeer) fill_peer(d, call, *slot, task);
   return take_up(d, call, *slot, task);
 }

@@ -51,6 +51,7 @@ void renew_locks() {
 // In a forked child: the parent's box and segments stay untouched, this process starts with nothing.
 void leave_parent(World* parents, bool directly_after_fork) {
   if (!__atomic_compare_exchange_n(&world, &parents, nullptr, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) return;
+  store_release(*parents->recorder.alive, 0);  // before Linux 4.14 the page came over
   parents->recorder.box.forget(directly_after_fork);
   parents->drain.forget(directly_after_fork);
   phase = kUnborn;
