@@ -8,6 +8,7 @@ from comminsight.model.hang import HangEvent, StackSource
 from comminsight.model.manifest import LaunchManifest
 from comminsight.model.verdict import Message, MessageParam, Verdict
 from comminsight.pipeline.load import LoadedRun
+from comminsight.pipeline.nccl_notes import nccl_notes
 from comminsight.pipeline.rebuild import SessionSteps
 
 
@@ -31,6 +32,7 @@ def run_notes(
         names = sorted({s.identity.run_id for s in loaded.other_runs})
         notes.append(Message("note.other_runs", {"n_runs": len(names), "first": names[0]}))
     notes += loaded.notes
+    notes += nccl_notes(loaded.sessions)
     broken = sorted({steps.broken for steps in rebuilt.values() if steps.broken})
     notes += [Message("note.no_steps_because", {"reason": f"broken.{reason}"}) for reason in broken]
     notes += [Message("note.launcher", {"text": text}) for m in manifests for text in m.notes]
