@@ -164,9 +164,10 @@ class Run:
 
     @property
     def overdue_limit_ns(self) -> int:
-        """The limit that was in force."""
+        """The limit that was in force: the launchers' word, else that of the recorders."""
         limits = [m.overdue_limit_ns for m in self.manifests if m.overdue_limit_ns]
-        return max(limits, default=DEFAULT_OVERDUE_NS)
+        limits = limits or [s.settings.get("overdue_limit_ns", 0) for s in self.sessions]
+        return max(limits, default=0) or DEFAULT_OVERDUE_NS
 
     def final_view(self) -> HangEvent:
         """Who is where now, or was where at the first failure or at the last sign of life."""
