@@ -54,7 +54,8 @@ bool GpuClock::map(int64_t gpu_ns, int64_t* host_ns, uint32_t* error_ns) const {
   Fit fit;
   if (!read(&fit) || fit.has_upper == 0) return false;
   const int64_t upper_ns = upper_at(fit.upper, gpu_ns, fit.drift_low, fit.drift_high);
-  *host_ns = gpu_ns + upper_ns;
+  // Carried by the likeliest drift, not by the loosest: what lasts on the GPU lasts as long on the host.
+  *host_ns = gpu_ns + fit.upper.offset_ns + scaled((fit.drift_low + fit.drift_high) / 2, gpu_ns - fit.upper.gpu_ns);
   *error_ns = UINT32_MAX;
   if (fit.has_lower == 0) return true;
   int64_t width_ns = upper_ns - lower_at(fit.lower, gpu_ns, fit.drift_low, fit.drift_high);

@@ -15,8 +15,8 @@ class GpuClock {
   // The GPU stamped `gpu_ns` not after `host_upper_ns` and not before `host_lower_ns` (0: none). Both are host
   // times (CLOCK_MONOTONIC), as is `now_ns`.
   void observe(int64_t gpu_ns, int64_t host_upper_ns, int64_t host_lower_ns, int64_t now_ns);
-  // False before the first observation. Truth lies within `error_ns` of `host_ns`, which is the upper bound: polling
-  // is mostly quick, queues are mostly not empty. UINT32_MAX: no lower bound is known, or 4 s and more.
+  // False before the first observation. Truth lies within `error_ns` of `host_ns`, which is near the upper bound:
+  // polling is mostly quick, queues are mostly not empty. UINT32_MAX: no lower bound is known, or 4 s and more.
   bool map(int64_t gpu_ns, int64_t* host_ns, uint32_t* error_ns) const;
 
  private:
