@@ -24,6 +24,7 @@ from comminsight.model.ras import RasReading
 from comminsight.model.report import RunFacts, RunReport, StepRow
 from comminsight.model.step import StepSummary
 from comminsight.model.tally import Tally
+from comminsight.model.template_view import TemplateView
 from comminsight.model.trace import RunTrace
 from comminsight.model.verdict import Coverage, Message, Verdict
 from comminsight.model.views import StepOps, TemplateScore
@@ -45,8 +46,10 @@ from comminsight.pipeline.report import rank_rows, run_report, step_rows
 from comminsight.pipeline.step_store import write_steps
 from comminsight.pipeline.step_view import step_ops
 from comminsight.pipeline.stepless import explained, roles_and_ops, template_scores
+from comminsight.pipeline.template_view import ANY_RANK, template_view
 from comminsight.pipeline.templates import load_templates
 from comminsight.pipeline.trace import run_trace
+from comminsight.semantics.template import Template
 
 DEFAULT_OVERDUE_NS = 60_000_000_000
 
@@ -94,9 +97,12 @@ class Run:
         return self.loaded.sessions
 
     @cached_property
+    def _templates(self) -> tuple[Template, ...]:
+        return load_templates(self._template_folders)
+
+    @cached_property
     def _rebuilt(self) -> dict[str, SessionSteps]:
-        templates = load_templates(self._template_folders)
-        return {s.identity.session_id: rebuild_session(s, templates) for s in self.sessions}
+        return {s.identity.session_id: rebuild_session(s, self._templates) for s in self.sessions}
 
     @cached_property
     def steps(self) -> dict[str, tuple[StepSummary, ...]]:
@@ -138,6 +144,13 @@ class Run:
     def template_scores(self) -> tuple[TemplateScore, ...]:
         """How the templates fared on the first rank that has no steps."""
         return template_scores(self._rebuilt.values())
+
+    def template_view(self, *, global_rank: int = ANY_RANK) -> TemplateView:
+        """How the templates were chosen on all ranks, scored on one, and checked on the data."""
+        return template_view(
+            self.trace, self._rebuilt, self._templates,
+            run_id=self.facts.run_id, global_rank=global_rank,
+        )  # fmt: skip
 
     def step_ops(self, *, global_rank: int, step: int) -> StepOps:
         """The ops of one rank in one step; raises InputError when there is no such."""

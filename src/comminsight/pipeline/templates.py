@@ -114,6 +114,6 @@ def _refuse_rivals(templates: Sequence[LoadedTemplate]) -> None:
             f"template {other.name!r} and {one.name!r} ({places[one.name]}) have priority "
             f"{one.priority}, and both could win",
             path=places[other.name],
-            next_step=f"give one another priority, or let it forbid what the other requires; taken: "
-            f"{', '.join(map(str, taken))}",
+            next_step="give one another priority, or let it forbid what the other requires; "
+            f"taken: {', '.join(map(str, taken))}",
         )
