@@ -16,7 +16,15 @@ import pytest
 from comminsight.model.hang import Liveness
 from comminsight.model.ops import OpState
 from tests.unit.nccl.agreement import called, said
-from tests.unit.nccl.scenes import LIBRARY, PROGRAM, SCENARIOS, Played, kill, read_log, staged
+from tests.unit.nccl.scenes import (
+    LIBRARY,
+    PROGRAM,
+    SCENARIOS,
+    Played,
+    kill_all,
+    read_log,
+    staged,
+)
 
 N_KILLS = 2
 LONGEST_S = 0.08
@@ -41,7 +49,7 @@ def killed(folder, name, release, delay_s):
                 break
             time.sleep(0.001)
         time.sleep(delay_s)
-        kill(process)
+        kill_all(process, folder / "boxes")
     return Played(folder)
 
 

@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections import defaultdict
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -18,9 +19,12 @@ from pathlib import Path
 
 import numpy as np
 
+from comminsight.capture.box import read_box
 from comminsight.capture.discovery import discover
 from comminsight.capture.session import SessionData, read_session
+from comminsight.errors import InputError
 from comminsight.model.event import OP_DTYPE
+from comminsight.model.hang import Liveness
 from comminsight.model.ops import Op, OpState, RecordKind
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -218,3 +222,19 @@ def kill(process: subprocess.Popen) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def kill_all(process: subprocess.Popen, boxes: Path) -> None:
+    """SIGKILL as ``kill``, and until the kernel has buried every rank that keeps a box."""
+    kill(process)
+    deadline = time.monotonic() + PATIENCE_S
+    while boxes.exists() and any(_is_alive(box) for box in boxes.iterdir()):
+        assert time.monotonic() < deadline, "a killed rank lives on"
+        time.sleep(0.005)
+
+
+def _is_alive(box: Path) -> bool:
+    try:
+        return read_box(box).liveness is Liveness.ALIVE
+    except InputError:  # killed while it made its box
+        return False
