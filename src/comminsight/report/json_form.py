@@ -15,6 +15,7 @@ import msgspec
 from comminsight.model.checkup import Checkup
 from comminsight.model.report import REPORT_SCHEMA_VERSION, RunReport, StepRow
 from comminsight.model.verdict import Coverage
+from comminsight.model.template_view import TemplateView
 from comminsight.model.views import VIEW_SCHEMA_VERSION, StepOps, TemplateScore
 
 SCHEMA_ID = "urn:comminsight:schema:run-report"
@@ -71,6 +72,11 @@ def ops_json(view: StepOps) -> bytes:
 def template_scores_json(scores: Sequence[TemplateScore]) -> bytes:
     """How the step templates fared."""
     return _document({"schema_version": VIEW_SCHEMA_VERSION, "templates": list(scores)})
+
+
+def template_view_json(view: TemplateView) -> bytes:
+    """How the templates were chosen, scored and checked; sentences are codes."""
+    return _document(view)
 
 
 def schema() -> dict[str, Any]:
