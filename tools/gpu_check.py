@@ -30,6 +30,7 @@ ROUNDS = 3
 JOB_DEADLINE_S = 90.0
 SURVEY_DEADLINE_S = 60.0
 JOB = "comminsight.lab.nccl_job"
+BOXES = "COMMINSIGHT_BOX_DIR"  # the job must put its black boxes where they are looked for
 LOADED = re.compile(r"PROFILER/Plugin: Loaded (\S+) \((v\d+)\)")
 
 
@@ -71,12 +72,14 @@ def with_source(base: dict[str, str] | os._Environ[str]) -> dict[str, str]:
 
 def job_environment(layout: Plan, folder: Path, *, is_recorded: bool) -> dict[str, str]:
     """The environment of one run of the job; recording is by the plugin alone."""
-    base = {n: v for n, v in os.environ.items() if not n.startswith(("COMMINSIGHT_", "NCCL_PROF"))}
+    ours = ("COMMINSIGHT_", "NCCL_PROFILER")
+    base = {n: v for n, v in os.environ.items() if n == BOXES or not n.startswith(ours)}
     environment = with_source(base) | layout.environment
     environment["NCCL_DEBUG"] = "INFO"
     environment["NCCL_DEBUG_FILE"] = str(folder / "nccl.%h.%p.log")
     if is_recorded:
-        chosen = OwnLauncher(native_library(), None, run_id="gpu", spool=folder / "spool")
+        run_id = f"gpu-{os.getpid()}-{folder.name}"  # boxes of all runs may lie in one folder
+        chosen = OwnLauncher(native_library(), None, run_id=run_id, spool=folder / "spool")
         environment |= {one.name: one.value for one in assignments(chosen)}
     return environment
 

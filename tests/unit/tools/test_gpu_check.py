@@ -58,6 +58,70 @@ def player(tmp_path: Path) -> Callable[..., str]:
     return make
 
 
+REAL_PLAYER = """#!{python}
+import json, os, pathlib, subprocess, sys
+if "--survey" in sys.argv:
+    print({survey!r})
+    sys.exit(0)
+folder = pathlib.Path(sys.argv[-1])
+for rank in range(2):
+    (folder / f"calls-{{rank}}.jsonl").write_text({log!r})
+if "NCCL_PROFILER_PLUGIN" in os.environ:
+    (folder / "job").write_text({script!r})
+    for rank in range(2):
+        (folder / f"nccl.h.{{rank}}.log").write_text({nccl!r})
+    sys.exit(subprocess.run([{program!r}, str(folder / "job"), "--quiet"]).returncode)
+"""
+SCRIPT = """
+ranks 2
+release 2.30
+all: all_reduce world count=256 {first}
+all: all_gather world count=128
+all: reduce_scatter world count=128
+all: broadcast world count=256
+all: group
+all: send world to=+1 count=128
+all: recv world from=-1 count=128
+all: group end
+all: sync
+all: delay 600ms
+end finalize
+"""
+DONE = [
+    ("all_reduce", ["ALL_REDUCE"], 1024), ("all_gather", ["ALL_GATHER"], 1024),
+    ("reduce_scatter", ["REDUCE_SCATTER"], 1024), ("broadcast", ["BROADCAST"], 1024),
+    ("ring", ["SEND", "RECV"], 512),
+]  # fmt: skip
+
+
+@pytest.fixture
+def nccl_player(tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """A Python whose job is played by the program that plays NCCL, under the real plugin."""
+    program = tool.ROOT / "src/comminsight/_native/fake_nccl"
+    if not program.exists():
+        pytest.skip("fake_nccl is not built: make native")
+    (tmp_path / "boxes").mkdir(mode=0o700)
+    monkeypatch.setenv("COMMINSIGHT_BOX_DIR", str(tmp_path / "boxes"))
+    calls = [
+        CALL | {"call": name, "ops": ops, "size_bytes": size, "event_ns": 10**9}
+        for name, ops, size in DONE
+    ]
+
+    def make(first: str = "") -> str:
+        path = tmp_path / "player"
+        path.write_text(
+            REAL_PLAYER.format(
+                python=sys.executable, survey=json.dumps(GPU | {"n_gpus": 2}), nccl=LOADED,
+                log="".join(json.dumps(call) + "\n" for call in calls),
+                script=SCRIPT.format(first=first), program=str(program),
+            )
+        )  # fmt: skip
+        path.chmod(0o700)
+        return str(path)
+
+    return make
+
+
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
@@ -109,3 +173,24 @@ def test_a_job_that_fails_or_leaves_no_records_fails_the_check(
 ):
     assert tool.main([player(**given)]) == 1
     assert complaint in capsys.readouterr().err
+
+
+def test_records_of_the_plugin_are_held_against_the_log(tool, nccl_player, capsys):
+    assert tool.main([nccl_player()]) == 0, capsys.readouterr()
+    page = capsys.readouterr().out
+    assert "36 ops made, 0 faults." in page  # 3 rounds of 2 ranks
+    assert "- not tested: one node" in page
+
+
+@pytest.mark.parametrize(
+    ("first", "fault"),
+    [
+        ("dtype=float64", "rank 0: call 0 (all_reduce, 1024 bytes): size 2048"),
+        ("stamps=zero", "rank 0: call 0 (all_reduce, 1024 bytes): timed by HOST_KERNEL_CALLBACK"),
+        ("nchannels=0", "rank 1: call 0 (all_reduce, 1024 bytes): state UNOBSERVABLE"),
+        ("x2", "rank 1: 6 ops, 7 records"),
+    ],
+)
+def test_records_that_are_not_what_the_log_says_are_faults(tool, nccl_player, capsys, first, fault):
+    assert tool.main([nccl_player(first)]) == 1
+    assert f"- fault: {fault}" in capsys.readouterr().out
