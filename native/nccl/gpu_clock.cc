@@ -13,7 +13,10 @@ constexpr double kShortestBaseNs = 1e6;  // nearer bounds say nothing of the dri
 constexpr int64_t kCoarsestQuantumNs = 2000;
 constexpr int64_t kJumpNs = 1000000000;
 constexpr uint32_t kContradictions = 3;
+constexpr int64_t kLatestNs = int64_t{1} << 62;  // keeps every sum below in range; the year 2116
 constexpr int kReads = 8;
+constexpr uint32_t kSettled = 64;  // observations that are all looked at, to learn the quantum
+constexpr int64_t kFarNs = int64_t{1} << 34;
 
 int64_t scaled(double drift, int64_t ns) { return static_cast<int64_t>(drift * static_cast<double>(ns)); }
 double lesser(double a, double b) { return a < b ? a : b; }
@@ -34,25 +37,29 @@ int64_t lower_at(const B& bound, int64_t gpu_ns, double drift_low, double drift_
 
 void GpuClock::observe(int64_t gpu_ns, int64_t host_upper_ns, int64_t host_lower_ns, int64_t now_ns) {
   const bool has_lower = host_lower_ns > 0;
-  if (gpu_ns <= 0 || host_upper_ns <= 0 || (has_lower && host_lower_ns > host_upper_ns)) return;
+  if (gpu_ns <= 0 || gpu_ns > kLatestNs || host_upper_ns <= 0 || (has_lower && host_lower_ns > host_upper_ns)) return;
+  if (adds_nothing(gpu_ns, host_upper_ns, has_lower ? host_lower_ns : 0, now_ns)) return;
   if (load_relaxed(is_busy_) != 0 || exchange(is_busy_, 1) != 0) return;
   if (has_started_ == 0) restart();
   const int64_t upper_ns = host_upper_ns - gpu_ns;
   const int64_t lower_ns = has_lower ? host_lower_ns - gpu_ns - fit_.quantum_ns : 0;
   if (contradicts(gpu_ns, upper_ns, lower_ns, has_lower)) {
-    if (++n_contradictions_ >= kContradictions) restart();
+    store_relaxed(n_contradictions_, n_contradictions_ + 1);
+    if (n_contradictions_ >= kContradictions) restart();
   } else {
-    n_contradictions_ = 0;
+    store_relaxed(n_contradictions_, 0);
     roll(now_ns);
     if (improve(gpu_ns, upper_ns, lower_ns, has_lower)) publish();
   }
   note_quantum(gpu_ns);
+  if (n_seen_ < kSettled) n_seen_++;
+  set_gate();
   store_release(is_busy_, 0);
 }
 
 bool GpuClock::map(int64_t gpu_ns, int64_t* host_ns, uint32_t* error_ns) const {
   Fit fit;
-  if (!read(&fit) || fit.has_upper == 0) return false;
+  if (gpu_ns <= 0 || gpu_ns > kLatestNs || !read(&fit) || fit.has_upper == 0) return false;
   const int64_t upper_ns = upper_at(fit.upper, gpu_ns, fit.drift_low, fit.drift_high);
   // Carried by the likeliest drift, not by the loosest: what lasts on the GPU lasts as long on the host.
   *host_ns = gpu_ns + fit.upper.offset_ns + scaled((fit.drift_low + fit.drift_high) / 2, gpu_ns - fit.upper.gpu_ns);
@@ -63,6 +70,33 @@ bool GpuClock::map(int64_t gpu_ns, int64_t* host_ns, uint32_t* error_ns) const {
   width_ns += fit.quantum_ns;  // the stamp may be older than its event by so much
   if (width_ns < UINT32_MAX) *error_ns = static_cast<uint32_t>(width_ns);
   return true;
+}
+
+bool GpuClock::adds_nothing(int64_t gpu_ns, int64_t host_upper_ns, int64_t host_lower_ns, int64_t now_ns) const {
+  if (now_ns >= load_relaxed(gate_.until_ns) || load_relaxed(n_contradictions_) != 0) return false;
+  const int64_t low = load_relaxed(gate_.drift_low), high = load_relaxed(gate_.drift_high);
+  const int64_t span_ns = gpu_ns - load_relaxed(gate_.upper.gpu_ns);
+  if (span_ns > kFarNs || span_ns < -kFarNs) return false;
+  const int64_t upper_ns = load_relaxed(gate_.upper.offset_ns) + ((span_ns * (span_ns > 0 ? high : low)) >> 40);
+  if (host_upper_ns - gpu_ns <= upper_ns) return false;
+  if (host_lower_ns == 0) return true;
+  const int64_t back_ns = gpu_ns - load_relaxed(gate_.lower.gpu_ns);
+  if (back_ns > kFarNs || back_ns < -kFarNs) return false;
+  const int64_t lower_ns = load_relaxed(gate_.lower.offset_ns) + ((back_ns * (back_ns > 0 ? low : high)) >> 40);
+  return host_lower_ns - gpu_ns - load_relaxed(gate_.quantum_ns) < lower_ns;
+}
+
+void GpuClock::set_gate() {
+  const Window& window = windows_[newest_];
+  const bool is_open = n_seen_ >= kSettled && window.has_upper != 0;
+  store_relaxed(gate_.upper.gpu_ns, window.upper.gpu_ns);
+  store_relaxed(gate_.upper.offset_ns, window.upper.offset_ns);
+  store_relaxed(gate_.lower.gpu_ns, window.lower.gpu_ns);  // 0 while there is none: far from all stamps
+  store_relaxed(gate_.lower.offset_ns, window.lower.offset_ns);
+  store_relaxed(gate_.drift_low, static_cast<int64_t>(fit_.drift_low * (int64_t{1} << 40)));
+  store_relaxed(gate_.drift_high, static_cast<int64_t>(fit_.drift_high * (int64_t{1} << 40)));
+  store_relaxed(gate_.quantum_ns, fit_.quantum_ns);
+  store_relaxed(gate_.until_ns, is_open ? window.number * kWindowNs : 0);
 }
 
 // Nothing that both clocks can do explains it: a wrong stamp, or one of the clocks was set.
@@ -82,6 +116,7 @@ void GpuClock::restart() {
   fit_.quantum_ns = kCoarsestQuantumNs;
   last_gpu_ns_ = 0;
   n_contradictions_ = 0;
+  n_seen_ = 0;
   has_started_ = 1;
   publish();
 }

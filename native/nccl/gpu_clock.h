@@ -35,8 +35,18 @@ class GpuClock {
     double drift_low, drift_high;
     int64_t quantum_ns;
   };
+  // What tells most observations at a glance that they add nothing. Its words are read one by one: what is left out
+  // for a mixture of two states could only have tightened the bounds.
+  struct Gate {
+    int64_t until_ns;  // end of the window; 0: closed
+    Bound upper, lower;  // the best of the window
+    int64_t drift_low, drift_high;  // times 2^40
+    int64_t quantum_ns;
+  };
   static constexpr int kWindows = 16;
 
+  bool adds_nothing(int64_t gpu_ns, int64_t host_upper_ns, int64_t host_lower_ns, int64_t now_ns) const;
+  void set_gate();
   bool contradicts(int64_t gpu_ns, int64_t upper_ns, int64_t lower_ns, bool has_lower) const;
   void restart();
   void roll(int64_t now_ns);
@@ -51,11 +61,13 @@ class GpuClock {
   uint32_t version_;   // odd while the published fit is written
   uint32_t n_contradictions_;
   uint32_t has_started_;
+  uint32_t n_seen_;  // up to kSettled
   uint32_t newest_;  // window
   int64_t last_gpu_ns_;
   Window windows_[kWindows];
   Fit fit_;        // the observer's
   Fit published_;  // map's
+  Gate gate_;
 };
 
 }  // namespace ci::nccl

@@ -135,6 +135,8 @@ void without_a_lower_bound_the_error_is_not_known() {
   int64_t host_ns = 0;
   uint32_t error_ns = 0;
   CHECK(!clock.map(kGpuBase, &host_ns, &error_ns));
+  CHECK(!clock.map(0, &host_ns, &error_ns));
+  CHECK(!clock.map(INT64_MAX, &host_ns, &error_ns));
   const Quality q = run({-50e-6, 32, kUs, kUs, 0, false}, &clock, 10, 99);
   CHECK_EQ(median(q.errors), UINT32_MAX);
   CHECK(median(q.misses) < 1000 * kUs);
