@@ -27,7 +27,7 @@ from comminsight.model.tally import Tally
 from comminsight.model.template_view import TemplateView
 from comminsight.model.trace import RunTrace
 from comminsight.model.verdict import Coverage, Message, Verdict
-from comminsight.model.views import StepOps, TemplateScore
+from comminsight.model.views import OpStories, StepOps, TemplateScore
 from comminsight.pipeline.breaks import at_first_break
 from comminsight.pipeline.coverage import run_coverage
 from comminsight.pipeline.devices import devices
@@ -40,6 +40,7 @@ from comminsight.pipeline.load import LoadedRun, load_run, sort_out, world_size
 from comminsight.pipeline.manifest import read_manifests
 from comminsight.pipeline.notes import run_notes, stack_notes
 from comminsight.pipeline.observe import killed, last_sign_ns, observe
+from comminsight.pipeline.op_view import op_stories
 from comminsight.pipeline.ras_store import ras_of, read_kept_ras
 from comminsight.pipeline.rebuild import SessionSteps, rebuild_session
 from comminsight.pipeline.report import rank_rows, run_report, step_rows
@@ -157,6 +158,14 @@ class Run:
         return step_ops(
             self.trace, self.aligned_steps,
             run_id=self.facts.run_id, global_rank=global_rank, step=step,
+        )  # fmt: skip
+
+    def op_stories(self, text: str, *, global_rank: int | None = None) -> OpStories:
+        """The op ``COMM:SEQ`` on all ranks or on one; raises InputError when there is no such."""
+        comm_ids = {rank.session.session_id: rank.comm_ids for rank in self.trace.ranks}
+        return op_stories(
+            self.sessions, self.trace.communicators, comm_ids,
+            text=text, run_id=self.facts.run_id, global_rank=global_rank,
         )  # fmt: skip
 
     @cached_property

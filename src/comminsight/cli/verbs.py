@@ -21,7 +21,9 @@ VERBS: dict[str, Verb] = {
     "report": Verb("comminsight.cli.report", "say what went wrong in a run, and who caused it"),
     "steps": Verb("comminsight.cli.steps", "list the training steps of a run"),
     "templates": Verb("comminsight.cli.templates", "say why which step template was taken"),
-    "show": Verb("comminsight.cli.show", "list the ops of one rank in one step"),
+    "show": Verb(
+        "comminsight.cli.show", "list the ops of one rank in one step, or one op layer by layer"
+    ),
     "rebuild": Verb("comminsight.cli.rebuild", "rebuild the steps from inspector_logs alone"),
     "export": Verb("comminsight.cli.export", "write the events as Parquet or Inspector JSON"),
     "inject": Verb("comminsight.cli.inject", "install the start-up hook for your own launcher"),

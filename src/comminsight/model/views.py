@@ -1,4 +1,5 @@
-"""Smaller answers than a report: the ops of one rank in one step, and how the templates fared.
+"""Smaller answers than a report: the ops of one rank in one step, one op from its call to the
+network, and how the templates fared.
 
 Everything is computed before it gets here; ``report`` formats it.
 """
@@ -7,7 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
-VIEW_SCHEMA_VERSION = "1.0.0"
+from comminsight.model.verdict import MessageParam
+
+VIEW_SCHEMA_VERSION = "1.1.0"
 UNFINISHED_NS = -1  # a duration without an end
 
 
@@ -50,11 +53,61 @@ class StepOps(msgspec.Struct, frozen=True, kw_only=True):
     ops: tuple[OpRow, ...] = ()
 
 
+class Layer(msgspec.Struct, frozen=True, kw_only=True):
+    """One layer of an op: ``api``, ``task``, ``kernel`` or ``network``.
+
+    ``facts`` are its numbers and words by name, times as ``_offset_ns`` from the call. A layer that
+    was not seen has a ``reason``, a catalogue code, and no facts.
+    """
+
+    name: str
+    is_seen: bool
+    reason: str = ""
+    facts: dict[str, MessageParam] = {}
+
+
+class OpStory(msgspec.Struct, frozen=True, kw_only=True):
+    """One op of one rank, finished or in flight, layer by layer.
+
+    ``state`` is the lower-case name of an ``OpState``, ``stage`` how far an op in flight came, a
+    catalogue code, "" for ended ones. ``peer`` is the partner's or root's global rank, -1 for none
+    or unknown. A fold stands for ``n_calls`` ops from ``op_seq`` on.
+    """
+
+    global_rank: int
+    host: str
+    comm_label: str
+    op: str
+    op_seq: int
+    match_seq: int
+    state: str
+    started_real_ns: int
+    n_calls: int = 1
+    size_bytes: int = 0
+    count: int = 0
+    dtype: str = ""
+    red_op: str = ""
+    peer: int = -1
+    stage: str = ""
+    layers: tuple[Layer, ...] = ()
+
+
+class OpStories(msgspec.Struct, frozen=True, kw_only=True):
+    """The same ``op_seq`` of one communicator on the ranks that have it, by rank."""
+
+    schema_version: str
+    run_id: str
+    comm_label: str
+    op_seq: int
+    ops: tuple[OpStory, ...] = ()
+
+
 class TemplateScore(msgspec.Struct, frozen=True, kw_only=True):
     """How one template fared on one session's ops, and why it was not taken.
 
     ``reason`` is a catalogue code, empty for the chosen one; ``covered_ops_ratio`` is the share of
-    the session's ops inside a step of this template.
+    the session's ops inside a step of this template. All counts are over the first ``n_ops`` ops
+    of the session, on which the choice fell.
     """
 
     template: str
@@ -68,3 +121,4 @@ class TemplateScore(msgspec.Struct, frozen=True, kw_only=True):
     covered_ops_ratio: float = 0.0
     reason: str = ""
     missing_symbols: tuple[str, ...] = ()
+    n_ops: int = 0

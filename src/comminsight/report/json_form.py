@@ -14,9 +14,9 @@ import msgspec
 
 from comminsight.model.checkup import Checkup
 from comminsight.model.report import REPORT_SCHEMA_VERSION, RunReport, StepRow
-from comminsight.model.verdict import Coverage
 from comminsight.model.template_view import TemplateView
-from comminsight.model.views import VIEW_SCHEMA_VERSION, StepOps, TemplateScore
+from comminsight.model.verdict import Coverage
+from comminsight.model.views import VIEW_SCHEMA_VERSION, OpStories, StepOps, TemplateScore
 
 SCHEMA_ID = "urn:comminsight:schema:run-report"
 EPOCH_SUFFIX = "_real_ns"
@@ -66,6 +66,11 @@ def checkup_json(checkup: Checkup) -> bytes:
 
 def ops_json(view: StepOps) -> bytes:
     """The ops of one rank in one step."""
+    return _document(view)
+
+
+def op_json(view: OpStories) -> bytes:
+    """One op layer by layer, on the ranks that have it."""
     return _document(view)
 
 
