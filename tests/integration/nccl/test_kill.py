@@ -1,9 +1,9 @@
 """SIGKILL to the host program in the middle of every scenario: the black box reads, and it names
 the ops in flight that the log of what was truly played names.
 
-The log line of a call is written before the call, that of its end when the GPU is done, before the
-plugin hears of it. So the log cannot decide two things: whether the last call of a rank had begun,
-and whether the end of an op that the log calls done had reached the plugin. All else must agree.
+The log line of a call is written before the call, that of its end beside the callbacks that tell the
+plugin. So the log cannot decide two things: whether the last call of a rank had begun, and whether
+the plugin had heard of ends around the newest that is logged. All else must agree.
 """
 
 from __future__ import annotations
@@ -60,16 +60,26 @@ def test_the_box_names_what_was_in_flight(name, nth, tmp_path):
     release = draw.choice(["2.28", "2.30", "2.31"])
     played = killed(tmp_path, name, release, draw.uniform(0, LONGEST_S))
     assert played.sessions
-    assert all(s.problems == () for s in played.sessions)
-    assert all(s.liveness in {Liveness.DEAD, Liveness.CLOSED} for s in played.sessions)
+    assert all(was_being_made(p) for s in played.sessions for p in s.problems)
+    assert {s.liveness for s in played.sessions} <= {Liveness.DEAD, Liveness.CLOSED}
     if name not in UNDECIDED:
         check_against_log(played)
+
+
+def was_being_made(problem):
+    """The first segment, killed before its header was written; the box has all there is."""
+    return "000001.ciseg.open: the header is cut short" in problem
+
+
+def is_dark(call):
+    """A replay of which nobody is told."""
+    return call.get("replay") and call.get("unseen")
 
 
 def check_against_log(played):
     """Every call up to the last is done or in flight; what is called done was done."""
     for place, member in played.members.items():
-        calls = {call["call_seq"]: call for call in member.calls}
+        calls = dict(enumerate((c for c in member.calls if not is_dark(c)), start=1))
         slots = {int(slot["op_seq"]): slot for slot in member.in_flight["record"]}
         ended = {int(op["op_seq"]): op for op in member.ops}
         known = slots.keys() | ended.keys()
@@ -80,5 +90,7 @@ def check_against_log(played):
             assert said(slot)[:4] == expected[:4], (place, op_seq)
             assert said(slot)[4] in {expected[4], -1}, (place, op_seq)
         for op_seq, op in ended.items():
-            is_done = (place.rank, calls[op_seq]["id"]) in played.done
+            call_id = calls[op_seq]["id"]
+            newest = max((n for rank, n in played.done if rank == place.rank), default=0)
+            is_done = (place.rank, call_id) in played.done or call_id > newest
             assert is_done or op["state"] != OpState.DONE, (place, op_seq)
