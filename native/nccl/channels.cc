@@ -14,11 +14,13 @@ int64_t earliest_start_ns(const ci_slot& slot) {
   return has_call ? load_relaxed(slot.record.enqueue_ns) : 0;
 }
 
-void note_first_start(Door& d, ci_slot& slot, int64_t gpu_ns) {
+void note_first_start(Door& d, const Token& op, ci_slot& slot, int64_t gpu_ns) {
   const int64_t now = mono_ns();
   store_relaxed(slot.callback_ns, now);
   store_relaxed(slot.record.start_ns, now);
-  if (gpu_ns > 0) observe_clock(d.comms[load_relaxed(slot.record.comm_index)], gpu_ns, now, earliest_start_ns(slot));
+  if (gpu_ns <= 0) return;
+  CommState& comm = d.comms[load_relaxed(slot.record.comm_index)];
+  if (!observe_clock(comm, gpu_ns, now, earliest_start_ns(slot))) store_relaxed(d.ops[op.slot].has_bad_stamp, 1);
 }
 
 bool is_whole(const OpState& own, const ci_slot& slot, uint32_t n_stopped) {
@@ -40,7 +42,7 @@ void note_channel_start(Door& d, const Token& op, ci_slot& slot, const KernelChP
   const auto gpu_ns = static_cast<int64_t>(part.gpu_ns);
   const uint64_t started = load_relaxed(slot.started_mask);
   store_release(slot.started_mask, started | uint64_t{1} << part.channel_id);
-  if (started == 0) note_first_start(d, slot, gpu_ns);
+  if (started == 0) note_first_start(d, op, slot, gpu_ns);
   const int64_t least = load_relaxed(slot.record.gpu_start_ns);
   if (gpu_ns <= 0) store_relaxed(d.ops[op.slot].has_bad_stamp, 1);
   else if (least == 0 || gpu_ns < least) store_relaxed(slot.record.gpu_start_ns, gpu_ns);

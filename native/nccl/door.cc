@@ -98,6 +98,7 @@ void close_context(void* context) {
   if (--d->n_live_comms == 0) __atomic_store_n(&d->mask_word, nullptr, __ATOMIC_RELEASE);
   pthread_mutex_unlock(&d->mask_lock);
   settle_fans_of_comm(*d, row);
+  retire_silent(*d, row);
   d->recorder->retire_comm(row);
 }
 

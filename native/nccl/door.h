@@ -15,7 +15,7 @@
 
 namespace ci::nccl {
 
-// How long a call whose group is over may be without a task before it is given up, and a fold without news.
+// How long an op of which nothing more should come may keep its place, in case it does.
 constexpr int64_t kGraceNs = kNsPerS;
 
 // Beside each slot.
@@ -23,7 +23,8 @@ struct alignas(64) OpState {
   uint64_t group;    // token of its group call; 0: none
   uint64_t plan;     // token of the Group event of its task
   uint64_t tail;     // token of the next op that ends with this one; 0: none
-  int64_t left_ns;   // when the drain thread first saw that its group call is over and it has no task
+  int64_t left_ns;   // when the drain thread first saw that nothing more will be heard of it
+  uint64_t thread;   // of the call
   uint8_t n_stopped;  // channels
   uint8_t has_bad_stamp;
   uint8_t is_untrusted;  // n_channels means nothing
@@ -40,22 +41,27 @@ struct CommState {
   uint32_t is_blocking;     // a task began before its group call returned
   uint32_t is_nonblocking;  // ... and one after
   uint32_t distrusts_p2p;   // behind a shim that does not fill in the channels of P2P tasks
-  uint32_t has_untrusted;   // it had ops without trustworthy channels
   uint32_t n_folds;
+  uint32_t done_plan;       // the newest Group event with an op that has ended
   uint32_t n_observed;
   int64_t next_observed_ns;
   GpuClock clock;
 };
 
-// Bounds tighten with the quickest of many polls; at high rates not all of them are needed.
-inline void observe_clock(CommState& comm, int64_t gpu_ns, int64_t upper_ns, int64_t lower_ns) {
+// Tells the clock of a stamp that was read at `upper_ns`; false when the stamp cannot be of that time. Bounds tighten
+// with the quickest of many polls; at high rates not all of them are needed.
+inline bool observe_clock(CommState& comm, int64_t gpu_ns, int64_t upper_ns, int64_t lower_ns) {
   constexpr uint32_t kAllOf = 64;
   constexpr int64_t kPauseNs = 20000;
   const uint32_t n = load_relaxed(comm.n_observed);
-  if (n >= kAllOf && upper_ns < load_relaxed(comm.next_observed_ns)) return;
+  if (n >= kAllOf && upper_ns < load_relaxed(comm.next_observed_ns)) return true;
   if (n < kAllOf) store_relaxed(comm.n_observed, n + 1);
   store_relaxed(comm.next_observed_ns, upper_ns + kPauseNs);
+  int64_t host_ns;
+  uint32_t error_ns;
+  const bool is_later = comm.clock.map(gpu_ns, &host_ns, &error_ns) && host_ns - int64_t{error_ns} > upper_ns;
   comm.clock.observe(gpu_ns, upper_ns, lower_ns, upper_ns);
+  return !is_later;
 }
 
 struct Group {
@@ -161,6 +167,7 @@ void finish(Door& d, const Token& op, int64_t now);
 void retire(Door& d, const Token& op, uint8_t reason);
 // Without a word from the GPU: a copy engine's.
 void finish_by_host(Door& d, const Token& op);
+uint32_t plan_number(uint64_t plan);  // in the order of their begins
 // Symmetric tasks without channels end with the task of their launch that has them. False when there is none.
 bool follow_head(Door& d, const Token& tail);
 
@@ -177,7 +184,7 @@ bool is_send_task(const Task& task);
 // Channels of the task; 0 when the number means nothing.
 uint8_t trusted_channels(const Door& d, uint32_t comm, const Task& task);
 // Learns from the order of events whether the communicator launches its groups in the caller's thread.
-void note_order(CommState& comm, uint32_t flags_before);
+void note_order(Door& d, const Token& op, ci_slot& slot, uint32_t flags_before);
 void stop_task(Door& d, const Token& token);
 void stop_copy(Door& d, const Token& token, int32_t state);
 
@@ -191,6 +198,8 @@ bool has_stopped_all(const ci_slot& slot);
 
 // --- rounds.cc
 void round(Recorder& recorder, int64_t now_ns);
+// The communicator is about to go: gives up at once what the rounds would.
+void retire_silent(Door& d, uint32_t comm);
 int32_t mask_for(uint32_t mask, uint8_t abi_version);
 
 }  // namespace ci::nccl

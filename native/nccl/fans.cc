@@ -282,7 +282,8 @@ void* start_fan_task(Door& d, const FanToken& call, Fan& fold, const Task& task)
                                task.peer_or_root);
   add(is_send ? fold.n_send_tasks : fold.n_recv_tasks, 1);
   store_relaxed(slot->record.op, fold_op(load_relaxed(fold.n_send_tasks), load_relaxed(fold.n_recv_tasks)));
-  note_order(d.comms[load_relaxed(fold.comm)], raise_flags(*slot, CI_SLOTFLAG_TASK_SEEN));
+  note_order(d, op_token(fold), *slot, raise_flags(*slot, CI_SLOTFLAG_TASK_SEEN));
+  store_relaxed(d.ops[op_token(fold).slot].plan, reinterpret_cast<uint64_t>(task.plan));
   const uint32_t at = add(fold.n_tasks, 1);
   if (at >= Fan::kTasks) {  // more than a fold follows: its end is that of the others
     add(fold.n_tasks_done, 1);

@@ -40,18 +40,9 @@ void end_tails(Door& d, uint64_t tail, const Outcome& end) {
   }
 }
 
-// A later op of the communicator is done: what has not shown one channel by now will not.
-void retire_untrusted(Door& d, uint32_t comm, uint32_t op_seq) {
-  d.recorder->slots.each_in_flight([&](int at, uint32_t word) {
-    const ci_slot& slot = d.recorder->slots[at];
-    const OpState& own = d.ops[at];
-    const bool is_older = load_relaxed(slot.record.comm_index) == comm && load_relaxed(slot.record.op_seq) < op_seq;
-    const bool is_blank = load_relaxed(slot.started_mask) == 0 &&
-                          (flags_of(slot) & CI_SLOTFLAG_TASK_HANDED_OVER) != 0;
-    const uint32_t generation = slot_generation(word);
-    if (!is_older || !is_blank || load_acquire(own.generation) != generation || load_relaxed(own.is_untrusted) == 0) return;
-    retire(d, Token{kTaskToken, comm, static_cast<uint32_t>(at), generation, d.salt}, CI_ENDREASON_UNTRUSTED_CHANNELS);
-  });
+void note_done_plan(CommState& comm, uint64_t plan) {
+  const uint32_t number = plan_number(plan);
+  if (static_cast<int32_t>(number - load_relaxed(comm.done_plan)) > 0) store_relaxed(comm.done_plan, number);
 }
 
 }  // namespace
@@ -59,15 +50,19 @@ void retire_untrusted(Door& d, uint32_t comm, uint32_t op_seq) {
 void finish(Door& d, const Token& op, int64_t now) {
   const ci_slot& slot = d.recorder->slots[static_cast<int>(op.slot)];
   const uint32_t comm = load_relaxed(slot.record.comm_index);
-  const uint32_t op_seq = load_relaxed(slot.record.op_seq);
   const int64_t gpu_end = load_relaxed(slot.record.gpu_end_ns);
-  if (gpu_end > 0) observe_clock(d.comms[comm], gpu_end, now, 0);
   Outcome end = {now, CI_OPSTATE_DONE, CI_TIMINGSOURCE_HOST_KERNEL_CALLBACK};
-  if (is_stamped(d, op, slot)) map_stamps(d, slot, now, &end);
+  const bool is_possible = gpu_end > 0 && observe_clock(d.comms[comm], gpu_end, now, 0);
+  if (is_possible && is_stamped(d, op, slot)) map_stamps(d, slot, now, &end);
   const uint64_t tail = load_acquire(d.ops[op.slot].tail);
+  note_done_plan(d.comms[comm], load_relaxed(d.ops[op.slot].plan));
   end_op(d, op, end);
   if (tail != 0) end_tails(d, tail, end);
-  if (load_relaxed(d.comms[comm].has_untrusted) != 0) retire_untrusted(d, comm, op_seq);
+}
+
+uint32_t plan_number(uint64_t plan) {
+  const Token token = Token::decode(plan);
+  return token.type == kPlanToken ? token.comm << 22 | token.generation : 0;
 }
 
 void retire(Door& d, const Token& op, uint8_t reason) {

@@ -8,21 +8,30 @@ constexpr uint32_t kTries = 8;
 
 uint32_t stage_of(uint32_t word) { return word & 255; }
 
-// Calls f(token, slot) for the ops of the group that are still in flight.
+// Calls f(token, slot) for the ops of the group that are still in flight: its members, or when they are more than it
+// can hold, whatever names it.
 template <class F>
-void each_member(Door& d, const Group& group, F f) {
+void each_member(Door& d, const Group& group, const Token& name, F f) {
   const uint32_t n = load_acquire(group.n_members);
   for (uint32_t i = 0; i < n && i < Group::kMembers; i++) {
     const Token op = Token::decode(load_relaxed(group.members[i]));
     if (ci_slot* slot = find_op(d, op)) f(op, *slot);
   }
+  if (n <= Group::kMembers) return;
+  const uint64_t group_token = renamed(name, kGroupToken).encode();
+  d.recorder->slots.each_in_flight([&](int at, uint32_t word) {
+    const OpState& own = d.ops[at];
+    const bool is_member = load_acquire(own.generation) == slot_generation(word) && load_relaxed(own.group) == group_token;
+    const uint32_t comm = load_relaxed(d.slots[at].record.comm_index);
+    if (is_member) f(Token{kCallToken, comm, static_cast<uint32_t>(at), slot_generation(word), d.salt}, d.slots[at]);
+  });
 }
 
 // One that was never left (abort, lost thread) gives its place when its ops are over.
 bool is_reusable(Door& d, const Group& group, uint32_t word) {
   if (stage_of(word) != Group::kOpen) return true;
   bool has_ops = false;
-  each_member(d, group, [&has_ops](const Token&, ci_slot&) { has_ops = true; });
+  each_member(d, group, {}, [&has_ops](const Token&, ci_slot&) { has_ops = true; });
   return !has_ops && load_acquire(group.n_members) != 0;
 }
 
@@ -83,7 +92,7 @@ void end_group_call(Door& d, const Token& token) {
   Group* group = find_group(d, token);
   if (group == nullptr) return;
   settle_fans(d, *group);
-  each_member(d, *group, [](const Token&, ci_slot& slot) { raise_flags(slot, CI_SLOTFLAG_GROUP_ENDED); });
+  each_member(d, *group, token, [](const Token&, ci_slot& slot) { raise_flags(slot, CI_SLOTFLAG_GROUP_ENDED); });
 }
 
 void leave_group_call(Door& d, const Token& token) {
@@ -91,7 +100,7 @@ void leave_group_call(Door& d, const Token& token) {
   if (group == nullptr) return;
   settle_fans(d, *group);
   leave_fans(d, *group);
-  each_member(d, *group, [&d](const Token& op, ci_slot& slot) { leave(d, op, slot); });
+  each_member(d, *group, token, [&d](const Token& op, ci_slot& slot) { leave(d, op, slot); });
   store_release(group->word, token.generation << 8 | Group::kLeft);
 }
 
@@ -101,7 +110,7 @@ void* start_launch(void* group_call) {
   const Group* group = d != nullptr ? find_group(*d, token) : nullptr;
   if (group == nullptr) return void_token(kIgnored);
   const int64_t now = mono_ns();
-  each_member(*d, *group, [now](const Token&, ci_slot& slot) {
+  each_member(*d, *group, token, [now](const Token&, ci_slot& slot) {
     // The first one: which of several launches is the op's own is not told, and no kernel begins before its launch.
     if ((raise_flags(slot, CI_SLOTFLAG_LAUNCH_BEGUN) & CI_SLOTFLAG_LAUNCH_BEGUN) == 0) store_relaxed(slot.launch_ns, now);
   });
@@ -111,7 +120,7 @@ void* start_launch(void* group_call) {
 void stop_launch(Door& d, const Token& token) {
   const Group* group = find_group(d, token);
   if (group == nullptr) return;
-  each_member(d, *group, [](const Token&, ci_slot& slot) { raise_flags(slot, CI_SLOTFLAG_LAUNCH_RETURNED); });
+  each_member(d, *group, token, [](const Token&, ci_slot& slot) { raise_flags(slot, CI_SLOTFLAG_LAUNCH_RETURNED); });
 }
 
 void* start_plan() {

@@ -41,6 +41,7 @@ void* begin_op(Door& d, uint32_t comm, ci_record* record, uint32_t slot_flags, u
   const Token token = renamed(Token::decode(handle), kCallToken);
   OpState fresh = {};
   fresh.group = group;
+  fresh.thread = static_cast<uint64_t>(pthread_self());
   store_words(&d.ops[token.slot], &fresh, offsetof(OpState, generation));
   store_release(d.ops[token.slot].generation, token.generation);
   return pointer_of(token);

@@ -23,24 +23,46 @@ void guard(Door& d, int64_t now) {
   if (d.guard.round(now, d.recorder->stat(CI_STAT_OPS_BEGUN), mask, &lower)) d.recorder->lower_profiler_mask(lower, now);
 }
 
-// Is it a call whose group is over, without a task? Never where another thread launches the groups.
-bool is_forsaken(Door& d, int at, const ci_slot& slot) {
-  const uint32_t flags = flags_of(slot);
+// A call whose group is over, without a task. Never so where another thread launches the groups.
+bool is_forsaken(Door& d, int at, const ci_slot& slot, uint32_t flags) {
   if ((flags & CI_SLOTFLAG_API_SEEN) == 0 || (flags & CI_SLOTFLAG_TASK_SEEN) != 0) return false;
   if (load_relaxed(d.comms[load_relaxed(slot.record.comm_index)].is_nonblocking) != 0) return false;
   const uint64_t group = load_relaxed(d.ops[at].group);
   return group != 0 && is_group_over(d, Token::decode(group));
 }
 
-void retire_forsaken(Door& d, int64_t now) {
+// A later launch of the communicator has ended: NCCL keeps them in order, so this one is over, whatever its channels
+// have (not) told.
+bool is_overtaken(Door& d, int at, const ci_slot& slot, uint32_t flags) {
+  const uint32_t plan = plan_number(load_relaxed(d.ops[at].plan));
+  const uint32_t done = load_relaxed(d.comms[load_relaxed(slot.record.comm_index)].done_plan);
+  return (flags & CI_SLOTFLAG_TASK_HANDED_OVER) != 0 && plan != 0 && static_cast<int32_t>(done - plan) > 0;
+}
+
+// 0: more may come.
+uint8_t silence_of(Door& d, int at, const ci_slot& slot) {
+  const uint32_t flags = flags_of(slot);
+  if (is_forsaken(d, at, slot, flags)) return CI_ENDREASON_NO_TASK;
+  return is_overtaken(d, at, slot, flags) ? uint8_t{CI_ENDREASON_UNTRUSTED_CHANNELS} : uint8_t{0};
+}
+
+// Calls f(token, state, reason) for the ops of which nothing more should come.
+template <class F>
+void each_silent(Door& d, F f) {
   d.recorder->slots.each_in_flight([&](int at, uint32_t word) {
-    OpState& own = d.ops[at];
     const uint32_t generation = slot_generation(word);
-    if (load_acquire(own.generation) != generation || !is_forsaken(d, at, d.recorder->slots[at])) return;
+    if (load_acquire(d.ops[at].generation) != generation) return;
+    const uint32_t comm = load_relaxed(d.slots[at].record.comm_index);
+    const uint8_t reason = silence_of(d, at, d.slots[at]);
+    if (reason != 0) f(Token{kCallToken, comm, static_cast<uint32_t>(at), generation, d.salt}, d.ops[at], reason);
+  });
+}
+
+void retire_silent_since(Door& d, int64_t now) {
+  each_silent(d, [&](const Token& op, OpState& own, uint8_t reason) {
     const int64_t since = load_relaxed(own.left_ns);
-    if (since == 0) return store_relaxed(own.left_ns, now);
-    if (now - since >= kGraceNs)
-      retire(d, Token{kCallToken, 0, static_cast<uint32_t>(at), generation, d.salt}, CI_ENDREASON_NO_TASK);
+    if (since == 0) store_relaxed(own.left_ns, now);
+    else if (now - since >= kGraceNs) retire(d, op, reason);
   });
 }
 
@@ -53,6 +75,12 @@ int32_t mask_for(uint32_t mask, uint8_t abi_version) {
   return static_cast<int32_t>((mask & 0xFF) | tasks);
 }
 
+void retire_silent(Door& d, uint32_t comm) {
+  each_silent(d, [&](const Token& op, OpState&, uint8_t reason) {
+    if (op.comm == comm) retire(d, op, reason);
+  });
+}
+
 void round(Recorder& recorder, int64_t now) {
   Door* d = door();
   if (d == nullptr || d->recorder != &recorder) return;
@@ -60,7 +88,7 @@ void round(Recorder& recorder, int64_t now) {
   if (now < d->next_round_ns) return;
   d->next_round_ns = now + kRoundNs;
   guard(*d, now);
-  retire_forsaken(*d, now);
+  retire_silent_since(*d, now);
   finish_quiet_folds(*d, now);
 }
 

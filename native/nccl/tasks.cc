@@ -38,15 +38,13 @@ void fill_task(Door& d, const Token& op, ci_slot& slot, const Task& task) {
   OpState& own = d.ops[op.slot];
   const uint8_t n_channels = trusted_channels(d, op.comm, task);
   store_relaxed(record.n_channels, n_channels);
-  if (n_channels == 0 && task.kind == Task::kPeerToPeer) {
-    store_relaxed(own.is_untrusted, 1);
-    store_relaxed(d.comms[op.comm].has_untrusted, 1);
-  }
+  if (n_channels == 0 && task.kind == Task::kPeerToPeer) store_relaxed(own.is_untrusted, 1);
   store_relaxed(record.func_seq, static_cast<uint32_t>(task.func_seq));
   store_relaxed(record.algo, algorithm_of(task));
   store_relaxed(record.proto, protocol_of(task.proto));
   store_relaxed(own.is_symmetric, task.is_symmetric ? 1 : 0);
-  store_relaxed(own.plan, reinterpret_cast<uint64_t>(task.plan));
+  const bool is_in_plan = task.plan == nullptr && token_of(task.parent).type == kPlanToken;  // v4
+  store_relaxed(own.plan, reinterpret_cast<uint64_t>(is_in_plan ? task.parent : task.plan));
   if (task.user_tag != 0) store_relaxed(record.user_tag, task.user_tag);
 }
 
@@ -54,7 +52,7 @@ TokenType type_of(const Task& task) { return task.kind == Task::kCopyEngine ? kC
 
 void* take_up(Door& d, const Token& op, ci_slot& slot, const Task& task) {
   fill_task(d, op, slot, task);
-  note_order(d.comms[op.comm], raise_flags(slot, CI_SLOTFLAG_TASK_SEEN));
+  note_order(d, op, slot, raise_flags(slot, CI_SLOTFLAG_TASK_SEEN));
   const bool is_tail = task.is_symmetric && task.n_channels == 0;
   if (is_tail) follow_head(d, op);
   return pointer_of(renamed(op, type_of(task)));
@@ -70,7 +68,8 @@ void* begin_new(Door& d, uint32_t comm, const Task& task, uint16_t flags) {
 
 void* start_task_of_call(Door& d, uint32_t comm, const Token& call, const Task& task) {
   ci_slot* slot = find_op(d, call);
-  if (slot == nullptr) return note_stale(d);
+  // A forged communicator must not become an index.
+  if (slot == nullptr || load_relaxed(slot->record.comm_index) != call.comm) return note_stale(d);
   // One more task of a call that has one: an op by itself, or two would end as one.
   if ((flags_of(*slot) & CI_SLOTFLAG_TASK_SEEN) != 0) return begin_new(d, comm, task, 0);
   if (task.kind == Task::kPeerToPeer) fill_peer(d, call, *slot, task);
@@ -95,9 +94,13 @@ uint8_t trusted_channels(const Door& d, uint32_t comm, const Task& task) {
   return task.n_channels;
 }
 
-void note_order(CommState& comm, uint32_t flags_before) {
+// A helper thread may be quick enough to begin the task before the caller returns: that says nothing.
+void note_order(Door& d, const Token& op, ci_slot& slot, uint32_t flags_before) {
   if ((flags_before & CI_SLOTFLAG_API_SEEN) == 0) return;
-  uint32_t& seen = (flags_before & CI_SLOTFLAG_GROUP_LEFT) != 0 ? comm.is_nonblocking : comm.is_blocking;
+  CommState& comm = d.comms[load_relaxed(slot.record.comm_index)];
+  const bool has_left = (flags_before & CI_SLOTFLAG_GROUP_LEFT) != 0;
+  if (!has_left && load_relaxed(d.ops[op.slot].thread) != static_cast<uint64_t>(pthread_self())) return;
+  uint32_t& seen = has_left ? comm.is_nonblocking : comm.is_blocking;
   if (load_relaxed(seen) == 0) store_relaxed(seen, 1);
 }
 
