@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -184,9 +185,11 @@ def test_a_decision_is_one_page_with_its_four_parts() -> None:
         assert text.count("\n") <= 60, page.name
 
 
-def test_the_template_that_the_page_shows_is_one() -> None:
-    (shown,) = re.findall(r"```toml\n(.*?)```", (DOCS / "templates.md").read_text(), re.DOTALL)
-    (template,) = parse("templates.md", shown)
-    assert template.name == "ours"
+def test_the_templates_that_the_page_shows_are_some() -> None:
     page = (DOCS / "templates.md").read_text()
+    own, *examples = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (template,) = parse("templates.md", own)
+    assert template.name == "ours"
+    folder = resources.files("comminsight.semantics") / "templates" / "examples"
+    assert set(examples) == {file.read_text() for file in folder.iterdir()}
     assert {t.name for t in shipped_templates()} <= set(CODE.findall(page))

@@ -1,4 +1,4 @@
-"""``comminsight templates DIR``: why which step template was taken, and whether its anchor holds."""
+"""``comminsight templates DIR``: why which template was taken, and whether its anchor holds."""
 
 from __future__ import annotations
 

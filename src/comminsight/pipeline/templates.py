@@ -30,11 +30,15 @@ def shipped_templates() -> tuple[Template, ...]:
     return tuple(loaded.template for loaded in _shipped())
 
 
-def parse(name: str, text: str) -> tuple[LoadedTemplate, ...]:
+def parse(name: str, text: str) -> tuple[Template, ...]:
     """The templates of one file.
 
     Raises InputError naming the file, the line and what to do.
     """
+    return tuple(loaded.template for loaded in _load(name, text))
+
+
+def _load(name: str, text: str) -> tuple[LoadedTemplate, ...]:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -60,7 +64,7 @@ def load_templates(folders: Iterable[Path] = ()) -> tuple[Template, ...]:
         loaded
         for folder in folders
         for path in template_files(folder)
-        for loaded in parse(str(path), read_text(path))
+        for loaded in _load(str(path), read_text(path))
     ]
     _refuse_equal_names(own)
     names = {loaded.template.name for loaded in own}
@@ -91,7 +95,7 @@ def read_text(path: Path) -> str:
 def _shipped() -> list[LoadedTemplate]:
     folder = resources.files("comminsight.semantics") / "templates"
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
-    return [one for f in files for one in parse(f.name, f.read_text(encoding="utf-8"))]
+    return [one for f in files for one in _load(f.name, f.read_text(encoding="utf-8"))]
 
 
 def _refuse_equal_names(own: Sequence[LoadedTemplate]) -> None:

@@ -155,4 +155,4 @@ def _score_cells(score: TemplateScore, words: Catalogue) -> tuple[str, ...]:
 
 def _refusal(score: TemplateScore, words: Catalogue) -> str:
     reason = words.word("refusal", score.reason)
-    return f"{reason} ({', '.join(score.missing_symbols)})" if score.missing_symbols else reason
+    return f"{reason} ({'; '.join(score.missing_symbols)})" if score.missing_symbols else reason

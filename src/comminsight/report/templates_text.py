@@ -20,6 +20,8 @@ def render_template_view(
     scores = render_template_scores(view.scores, lang=lang, width=width, color=color)
     chosen = next((score.template for score in view.scores if score.is_chosen), "")
     checks = Page(lang=lang, width=width, color=color)
+    if view.scores:
+        checks.bullets([words.text("template.scored_on", n=view.scores[0].n_ops)])
     if chosen:
         checks.bullets([words.text("template.won", template=chosen)])
     if view.checks:

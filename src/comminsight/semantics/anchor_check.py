@@ -85,8 +85,8 @@ def _stable_place(ranks: Sequence[RankAnchors]) -> AnchorCheck:
         worst = min(_steadiness(rank) for rank in ranks)
         evidence = Message("anchor.place_moves", {"ranks": list(odd), "pct": round(100 * worst)})
         return _fails(AnchorRule.STABLE_PLACE, odd, evidence)
-    from_last = {n for rank in ranks for n in rank.n_behind.tolist()}
-    return _holds(AnchorRule.STABLE_PLACE, Message("anchor.one_place", {"n": min(from_last)}))
+    places = sorted({_usual(rank.n_behind.tolist()) for rank in ranks})
+    return _holds(AnchorRule.STABLE_PLACE, Message("anchor.one_place", {"places": places}))
 
 
 def _steadiness(rank: RankAnchors) -> float:

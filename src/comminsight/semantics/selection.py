@@ -59,7 +59,7 @@ class Trial:
             priority=self.template.priority, is_chosen=self.reason == REASON_CHOSEN,
             n_open=n_open, n_anchor=n_anchor, n_close=n_close, n_steps=len(self.steps),
             covered_ops_ratio=covered / self.n_ops if self.n_ops else 0.0,
-            reason=self.reason, missing_symbols=self.missing,
+            reason=self.reason, missing_symbols=self.missing, n_ops=self.n_ops,
         )  # fmt: skip
 
 

@@ -73,7 +73,7 @@ def complaint_about(text: str) -> InputError:
         ("priority = 7", 'forbids = [{ op = "ALL_REDUCE" }]', 9, "anchor is unreachable"),
         (
             'anchor = "close"',
-            'anchor = [\n  { role = "GLOBAL", op = "ALL_REDUCE", count = 1, max_bytes = 4 },\n  {},\n]',
+            'anchor = [{ role = "GLOBAL", op = "ALL_REDUCE", count = 1, max_bytes = 4 }, {}]',
             9,
             "anchor is unreachable: close is complete before it",
         ),
