@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import replace
 
+import msgspec
 import pytest
 
+from comminsight.errors import InputError
+from comminsight.semantics.engine import EngineSnapshot, SessionEngine
+from comminsight.semantics.template import Template
+from comminsight.semantics.template_file import parse_template_file
 from comminsight.sim import (
     Clocks,
     Jitter,
@@ -31,7 +37,7 @@ from tests.unit.semantics.schedules import (
     true_bounds,
     with_sp,
 )
-from tests.unit.semantics.shipped import shipped_templates
+from tests.unit.semantics.shipped import FILES, shipped_templates
 
 TEMPLATES = shipped_templates()
 N_STEPS = 12
@@ -153,3 +159,64 @@ def test_no_step_is_invented_while_a_serving_job_is_idle() -> None:
         assert len(steps) == 10
         assert max(step.span_ns for step in steps) < layout.idle_ns / 100
         assert sum(step.n_ops_between for step in steps) == 5 * 5  # the idle rounds
+
+
+def example(name: str) -> tuple[Template, ...]:
+    path = FILES[0].parent / "examples" / f"{name}.toml"
+    return parse_template_file(tomllib.loads(path.read_text()), str(path)).templates
+
+
+@pytest.mark.parametrize(
+    ("name", "job"),
+    [
+        ("dft_global", "tp pp dp"),
+        ("dft_global", "moe"),
+        ("dft_global", "megatron"),
+        ("dft_global", "megatron, interleaved"),
+        ("dft_global", "megatron, evaluation"),
+        ("dist_opt", "megatron, sp, dist opt"),
+        ("dist_opt", "megatron, dp and dist opt"),
+        ("dist_opt", "megatron, tp pp ep"),
+        ("dist_opt", "megatron, cp pp"),
+    ],
+)
+def test_an_example_with_a_free_anchor_finds_the_steps_of_its_jobs(name: str, job: str) -> None:
+    layout = ALL[job].layout
+    run = simulate(layout, steps=N_STEPS, seed=5, clocks=FAR_CLOCKS)
+    for rank in run.ranks:
+        found = found_on(rank, (*TEMPLATES, *example(name)))
+        assert found.template == name.replace("_", "-")
+        assert len(found.steps) == N_STEPS
+        lasts = [last for _, last in found_bounds(found.steps)]
+        assert lasts == [last for _, last in true_bounds(rank)]
+
+
+def test_both_versions_stand_in_steps_snapshot_and_score() -> None:
+    versioned = tuple(msgspec.structs.replace(t, version=t.version + 6) for t in TEMPLATES)
+    rank = simulate(JOBS["megatron"].layout, steps=40, seed=1).ranks[0]
+    engine = SessionEngine(versioned, identity=rank.session)
+    engine.add_comms(rank.comms)
+    steps = engine.push(rank.records)
+    snapshot = msgspec.msgpack.decode(
+        msgspec.msgpack.encode(engine.snapshot()), type=EngineSnapshot
+    )
+    assert {(s.template_version, s.template_file_version) for s in steps} == {(7, 1)}
+    assert snapshot.machine is not None
+    kept = snapshot.machine.template
+    assert (kept.name, kept.version, kept.file_version) == ("megatron", 7, 1)
+    assert [s.version for s in snapshot.selection if s.is_chosen] == [7]
+    resumed = SessionEngine.resume(snapshot, versioned)
+    assert resumed.finish() == engine.finish()
+    with pytest.raises(InputError, match="'megatron' version 7"):
+        SessionEngine.resume(snapshot, TEMPLATES)
+
+
+@pytest.mark.parametrize("name", ["megatron, interleaved", "serving, tp ep", "zero1", "pp"])
+@pytest.mark.parametrize("chunk", [1, 7, 300])
+def test_a_learnt_close_does_not_depend_on_how_records_are_read(name: str, chunk: int) -> None:
+    rank = simulate(JOBS[name].layout, steps=6, seed=3).ranks[0]
+    engine = SessionEngine(TEMPLATES, identity=rank.session)
+    engine.add_comms(rank.comms)
+    pieces = range(0, len(rank.records), chunk)
+    steps = [s for first in pieces for s in engine.push(rank.records[first : first + chunk])]
+    assert steps + engine.finish() == found_on(rank, TEMPLATES).steps
