@@ -38,6 +38,7 @@ int64_t lost_numbers() {
 
 struct Sum {
   int64_t ended = 0;
+  int64_t folds = 0;
   int64_t by_state[8] = {};
 };
 
@@ -46,6 +47,7 @@ Sum sum_of(const std::vector<ci_record>& records) {
   for (const ci_record& r : records) {
     if (ci::is_marker(r)) continue;
     sum.ended += ci::ops_of(r);
+    sum.folds += ci::ops_of(r) > 1;
     sum.by_state[r.state & 7] += ci::ops_of(r);
     CHECK(r.kind == CI_RECORDKIND_COLLECTIVE || r.kind == CI_RECORDKIND_P2P);
     CHECK(r.state >= CI_OPSTATE_DONE && r.state <= CI_OPSTATE_UNOBSERVABLE);
@@ -60,7 +62,8 @@ int main(int argc, char** argv) {
   const uint64_t seed = argc > 1 ? strtoull(argv[1], nullptr, 10) : 1;
   const uint64_t callbacks = argc > 2 ? strtoull(argv[2], nullptr, 10) : 1000000;
   Stage stage;
-  setenv("COMMINSIGHT_NCCL_MASK", "deep", 1);
+  const bool is_deep = seed % 2 == 0;  // single calls with their proxy steps, or folds
+  setenv("COMMINSIGHT_NCCL_MASK", is_deep ? "deep" : "net", 1);
   setenv("COMMINSIGHT_SAFE_WINDOW_MS", "20", 1);
   run(seed, callbacks);
   for (const uint64_t context : shared.contexts)
@@ -72,13 +75,14 @@ int main(int argc, char** argv) {
   CHECK_EQ(ci_close(), 0);
   const Sum sum = sum_of(stage.records());
   printf("seed %llu: %llu callbacks, %llu communicators, %lld ops: done %lld, aborted %lld, unobservable %lld, lost %lld, "
-         "in flight %lld\n", static_cast<unsigned long long>(seed), static_cast<unsigned long long>(shared.n_callbacks),
+         "in flight %lld; %lld folds\n", static_cast<unsigned long long>(seed), static_cast<unsigned long long>(shared.n_callbacks),
          static_cast<unsigned long long>(shared.n_inits), static_cast<long long>(begun),
          static_cast<long long>(sum.by_state[CI_OPSTATE_DONE]), static_cast<long long>(sum.by_state[CI_OPSTATE_ABORTED]),
          static_cast<long long>(sum.by_state[CI_OPSTATE_UNOBSERVABLE]), static_cast<long long>(lost),
-         static_cast<long long>(in_flight));
+         static_cast<long long>(in_flight), static_cast<long long>(sum.folds));
   CHECK(shared.n_callbacks >= callbacks - kThreads);
   CHECK(sum.by_state[CI_OPSTATE_DONE] > 0 && sum.by_state[CI_OPSTATE_UNOBSERVABLE] > 0);
+  CHECK_EQ(sum.folds > 0, !is_deep);
   CHECK_EQ(sum.ended + lost + in_flight, begun);
   return failures() != 0;
 }

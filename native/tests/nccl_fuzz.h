@@ -64,6 +64,7 @@ constexpr uint8_t kChannels[] = {0, 1, 1, 2, 2, 4, 8, 64, 65, 255};
 constexpr uint64_t kCounts[] = {0, 1, 1000, 1ull << 40, ~0ull, 1ull << 63};
 constexpr int32_t kStates[] = {8,  9,  10, 11, 12, 13, 14, 18, 19, 20, 20, 20, 21, 22, 22, 22,
                                23, 24, 24, 25, 26, 27, 28, 30, 31, 32, 99, -1, 0,  7,  INT32_MAX, INT32_MIN};
+constexpr uint64_t kFanCalls = 60;
 // Weighted: calls, tasks and channels often, the rest sometimes.
 constexpr uint64_t kStarts[] = {
     kGroupApi, kGroupApi,  kCollApi,   kCollApi,    kCollApi,   kP2pApi,   kP2pApi,   kP2pApi, kKernelLaunch, kGroup,
@@ -81,6 +82,7 @@ class Player {
   template <class Watch>
   void one(Watch& watch) {
     const uint64_t dice = random_.below(100);
+    if (kVersion >= 5 && random_.below(2000) == 0) return fan(watch);
     if (dice < 45) start(watch);
     else if (dice < 70) stop(watch);
     else record(watch);
@@ -141,6 +143,67 @@ class Player {
     if (!has_place) return;
     CHECK(given != unwritten);
     shared_.handles.keep(index_of(type), given);
+  }
+
+  // A group of many P2P calls, nearly as NCCL plays it: random callbacks alone never fill one.
+  template <class Watch>
+  void fan(Watch& watch) {
+    if constexpr (kVersion >= 5) {
+      void* const in = context();
+      void* const group = given(watch, in, kGroupApi, nullptr);
+      void* calls[kFanCalls];
+      const uint64_t n = 1 + random_.below(kFanCalls);
+      for (uint64_t i = 0; i < n; i++) calls[i] = given(watch, random_.chance(95) ? in : context(), kP2pApi, group);
+      if (random_.chance(95)) told(watch, group, kGroupEndApiStart);
+      const bool leaves_early = random_.chance(10);
+      if (leaves_early) stopped(watch, group);
+      for (uint64_t i = 0; i < n; i++) {
+        if (random_.chance(10)) continue;  // the pair with oneself has no task
+        void* const task = given(watch, in, kP2p, random_.chance(97) ? calls[i] : handle(index_of(kP2pApi)));
+        void* const channel = given(watch, in, kKernelCh, task);
+        if (random_.chance(95)) stopped(watch, task);
+        if (random_.chance(95)) told(watch, channel, kKernelChStop);
+        if (random_.chance(95)) stopped(watch, channel);
+      }
+      if (!leaves_early && random_.chance(95)) stopped(watch, group);
+      ci::add(shared_.n_callbacks, 6 * n);
+    }
+  }
+  template <class Watch>
+  void* given(Watch& watch, void* in, uint64_t type, void* parent) {
+    D d;
+    memset(static_cast<void*>(&d), 0, sizeof d);
+    fill(d, type);
+    d.type = static_cast<decltype(d.type)>(type);
+    d.parent = parent;
+    if (type == kP2p) d.p2p.n_channels = 1;
+    const char* direction = random_.chance(50) ? "Send" : "Recv";
+    if (type == kP2p) d.p2p.func = direction;
+    if (type == kP2pApi) func_of_call(d) = direction;
+    void* handle = nullptr;
+    watch.enter();
+    table_.start_event(in, &handle, &d);
+    watch.leave();
+    shared_.handles.keep(index_of(type), handle);
+    return handle;
+  }
+  static const char*& func_of_call(D& d) {
+    if constexpr (kVersion >= 5) return d.p2p_api.func;
+    else return d.p2p.func;
+  }
+  template <class Watch>
+  void stopped(Watch& watch, void* of) {
+    watch.enter();
+    table_.stop_event(of);
+    watch.leave();
+  }
+  template <class Watch>
+  void told(Watch& watch, void* of, int32_t state) {
+    StateArgs args;
+    args.gpu_ns = stamp();
+    watch.enter();
+    table_.record_state(of, state, &args);
+    watch.leave();
   }
 
   template <class Watch>
