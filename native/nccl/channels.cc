@@ -66,6 +66,7 @@ void* start_channel(void* task, const KernelChPart& part) {
   if (slot == nullptr) return note_stale(*d);
   const CallbackTimer timer(*d, is_sampled(op.generation));
   note_channel_start(*d, op, *slot, part);
+  store_relaxed(d->starts_ns[op.slot][part.channel_id], part.gpu_ns);
   return pointer_of(Token{kChannelToken, part.channel_id, op.slot, op.generation, op.salt});
 }
 
@@ -75,6 +76,8 @@ void stop_channel(Door& d, const Token& token, int64_t gpu_ns) {
   if ((load_relaxed(slot->stopped_mask) >> token.comm & 1) != 0) return;  // told by its state before
   note_channel_stop(d, token, *slot, token.comm, gpu_ns);
   OpState& own = d.ops[token.slot];
+  // A channel that stops when it starts, or before, has the stamp of another work.
+  if (gpu_ns <= load_relaxed(d.starts_ns[token.slot][token.comm])) store_relaxed(own.has_bad_stamp, 1);
   const uint32_t n_stopped = load_relaxed(own.n_stopped) + 1;
   store_relaxed(own.n_stopped, n_stopped);
   if (is_whole(own, *slot, n_stopped)) finish(d, token, mono_ns());

@@ -101,6 +101,7 @@ struct Door {
   Group groups[kGroups];
   CommState comms[CI_COMM_CAPACITY + 1];
   OpState ops[CI_SLOT_CAPACITY];
+  int64_t starts_ns[CI_SLOT_CAPACITY][kMaxChannels];  // GPU stamps; 0: not told
   Fan fans[kFans];
   FanTask fan_tasks[kFans][Fan::kTasks];
   Proxy proxies[kProxies];

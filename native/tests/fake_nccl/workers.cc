@@ -33,7 +33,7 @@ class KernelWork : public Work {
         if (!task_->op->is_stop_first) start(channel, start_ns + skew_ns, now_ns);
         channel.stage = 1;
       } else if (channel.stage == 1 && end_ns != 0 && now_ns >= end_ns && !(run_->dead_channels >> channel.id & 1)) {
-        stop(channel, start_ns + skew_ns, end_ns - skew_ns, now_ns);
+        stop(channel, start_ns + skew_ns, end_ns - skew_ns);
         channel.stage = 2;
         n_stopped_++;
       } else {
@@ -67,10 +67,10 @@ class KernelWork : public Work {
     process_.plugin.start(task_->comm->context, &channel.handle, event);
   }
 
-  void stop(Channel& channel, int64_t start_ns, int64_t end_ns, int64_t now_ns) {
+  void stop(Channel& channel, int64_t start_ns, int64_t end_ns) {
     phases(channel, start_ns, end_ns);
     StateArgs args;
-    args.gpu_ns = stop_stamp(start_ns, end_ns, now_ns);
+    args.gpu_ns = stop_stamp(start_ns, end_ns);
     process_.plugin.state(channel.handle, kKernelChStop, args);
     process_.plugin.stop(channel.handle);
   }
@@ -78,15 +78,16 @@ class KernelWork : public Work {
   uint64_t start_stamp(int64_t start_ns, int64_t now_ns) const {
     const Stamps stamps = task_->op->stamps;
     if (stamps == Stamps::kZero || stamps == Stamps::kNoStart) return 0;
-    return gpu_.stamp(stamps == Stamps::kLagging ? now_ns + 50000 : start_ns);
+    // Of a later work, but written before it is read.
+    return gpu_.stamp(stamps == Stamps::kLagging ? now_ns : start_ns);
   }
 
-  uint64_t stop_stamp(int64_t start_ns, int64_t end_ns, int64_t now_ns) const {
+  uint64_t stop_stamp(int64_t start_ns, int64_t end_ns) const {
     switch (task_->op->stamps) {
       case Stamps::kZero: return 0;
       case Stamps::kReversed: return gpu_.stamp(start_ns - 1000);
       case Stamps::kSame: return gpu_.stamp(start_ns);
-      case Stamps::kLagging: return gpu_.stamp(now_ns + 100000);
+      case Stamps::kLagging: return gpu_.stamp(start_ns);
       default: return gpu_.stamp(std::max(end_ns, start_ns));
     }
   }
