@@ -78,6 +78,7 @@ void Rank::finalize(Comm& comm, bool waits) {
 void Rank::abort(Comm& comm) { finalize(comm, false); }
 
 void Process::chaos(bool is_on) {
+  std::lock_guard<std::mutex> lock(chaos_mutex_);
   is_chaos_ = is_on;
   if (is_on && !chaos_.joinable())
     chaos_ = std::thread([this] {

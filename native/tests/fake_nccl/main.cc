@@ -58,8 +58,8 @@ bool read_file(const char* path, std::string* out) {
 }
 
 int play(const Arguments& arguments) {
-  static fake::Script script;  // threads may still read it at exit
-  static fake::Log log;
+  auto& script = *new fake::Script;  // never destroyed: threads may still read them at exit
+  auto& log = *new fake::Log;
   std::string text, error;
   if (!read_file(arguments.script, &text)) {
     perror(arguments.script);

@@ -142,6 +142,7 @@ class Process {
   std::vector<std::unique_ptr<Rank>> ranks;
 
  private:
+  std::mutex chaos_mutex_;
   std::atomic<bool> is_chaos_{false};
   std::thread chaos_;
 };

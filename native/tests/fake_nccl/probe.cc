@@ -53,8 +53,8 @@ void add_calls(Json* json, Calls& calls) {
 }
 
 [[noreturn]] void probe_here(const Release& release) {
-  static const Script script = probe_script(release);
-  static Log log;
+  const Script& script = *new Script(probe_script(release));  // never destroyed: threads may run at exit
+  Log& log = *new Log;
   const char* value = getenv("NCCL_PROFILER_PLUGIN");
   auto* process = new Process(script, *Arena::create(), log);
   process->ranks.push_back(std::make_unique<Rank>(*process, 0));

@@ -104,12 +104,10 @@ class Watch {
       status_ = std::max(status_, WEXITSTATUS(status));
       return;
     }
-    const int signal = WTERMSIG(status);
-    const bool may_crash = std::any_of(script_.steps.begin(), script_.steps.end(),
-                                       [](const Step& step) { return step.verb == Verb::kCrash; });
-    if (signal == SIGKILL || (signal == SIGABRT && may_crash)) return;
-    fprintf(stderr, "%s: the process of rank %d died of signal %d\n", script_.path.c_str(), rank, signal);
     status_ = std::max(status_, 1);
+    const int signal = WTERMSIG(status);
+    if (signal == SIGKILL || signal == SIGABRT) return;  // a script may ask for these
+    fprintf(stderr, "%s: the process of rank %d died of signal %d\n", script_.path.c_str(), rank, signal);
   }
 
   // Says when everything stands still, and ends the hold when it is time.
