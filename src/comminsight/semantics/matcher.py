@@ -16,6 +16,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+_COMMON = 1 / 16  # of the ops; a first op that is more common is no shortcut
+
 
 class Matcher:
     """One sequence over the classes of a coder; ``state`` is how many positions have matched."""
@@ -33,8 +35,14 @@ class Matcher:
 
     def feed(self, classes: np.ndarray) -> np.ndarray:
         """Indices of the ops that complete the sequence, ascending; the state is carried on."""
+        starts = np.flatnonzero(self._is_hit.take(classes))
         if self.length == 1:
-            return np.flatnonzero(self._is_hit.take(classes))
+            return starts
+        if len(starts) > len(classes) * _COMMON:
+            return self._feed_all(classes)
+        return self._feed_from(starts.tolist(), classes)
+
+    def _feed_all(self, classes: np.ndarray) -> np.ndarray:
         table, length, state = self._table, self.length, self.state
         hits = []
         for index, symbol in enumerate(classes.tolist()):
@@ -42,6 +50,27 @@ class Matcher:
             if state == length:
                 hits.append(index)
         self.state = state
+        return np.array(hits, np.intp)
+
+    def _feed_from(self, starts: list[int], classes: np.ndarray) -> np.ndarray:
+        """The same, looking only at what stands behind a first op: all else leaves state 0."""
+        table, length, state = self._table, self.length, self.state
+        symbols = np.ascontiguousarray(classes).data
+        hits: list[int] = []
+        index, n = 0, len(symbols)
+        following = iter(starts)
+        while True:
+            while 0 < state < length and index < n:
+                state = table[state][symbols[index]]
+                index += 1
+                if state == length:
+                    hits.append(index - 1)
+            index = next((start for start in following if start >= index), n)
+            if index >= n:
+                break
+            state, index = 1, index + 1
+        is_over = n > 0 and state == length and hits[-1:] != [n - 1]
+        self.state = 0 if is_over else state
         return np.array(hits, np.intp)
 
 
