@@ -23,7 +23,7 @@ from comminsight.diagnosis.hang_evidence import (
     stacks_of,
 )
 from comminsight.diagnosis.killed import judge_killed
-from comminsight.diagnosis.presence import Observed, observe
+from comminsight.diagnosis.presence import STANDSTILL_RATIO, Observed, observe
 from comminsight.diagnosis.signatures import Mismatch, first_mismatch
 from comminsight.diagnosis.stuck_evidence import pending_evidence
 from comminsight.diagnosis.waitfor import WaitGraph
@@ -32,6 +32,7 @@ from comminsight.model.topology import Communicator
 from comminsight.model.verdict import Cause, Confidence, Evidence, Message, Verdict
 
 RULE = "hang"
+MIN_SILENT_NS = 250_000_000  # a recorder that lives shows it every 200 ms
 
 # A callback that does not come may also be a thread of the library that does not call.
 TOLD_BY_CALLBACKS = frozenset(
@@ -67,8 +68,16 @@ def judge_hang(event: HangEvent, communicators: Sequence[Communicator]) -> Verdi
 
 
 def _before_the_end(event: HangEvent) -> HangEvent:
-    """The event without what the end of the run did to its processes."""
-    ranks = tuple(replace(state, liveness=Liveness.UNKNOWN) for state in event.ranks)
+    """The event without what the end of the run did to its processes: only who fell silent long
+    before the others had died by then."""
+    silent_ns = max(state.last_sign_ns for state in event.ranks)
+    silent_ns -= max(STANDSTILL_RATIO * event.overdue_limit_ns, MIN_SILENT_NS)
+    ranks = tuple(
+        state
+        if state.liveness is Liveness.DEAD and 0 < state.last_sign_ns < silent_ns
+        else replace(state, liveness=Liveness.UNKNOWN)
+        for state in event.ranks
+    )
     return replace(event, ranks=ranks)
 
 

@@ -70,6 +70,7 @@ class InFlightOp(msgspec.Struct, frozen=True, kw_only=True):
     net_progress_ns: int = 0
     pending_peers: tuple[int, ...] = ()
     pending_span: int = 1
+    is_passed: bool = False  # a later op of its communicator is over: its own end was not told
 
     @property
     def is_peerless(self) -> bool:
@@ -82,6 +83,8 @@ class InFlightOp(msgspec.Struct, frozen=True, kw_only=True):
         flags = self.slot_flags
         if not flags & SlotFlag.NCCL:
             return True
+        if self.is_passed:
+            return False
         is_past_call = bool(flags & SlotFlag.GROUP_LEFT and not flags & SlotFlag.TASK_SEEN)
         return not (flags & SlotFlag.NO_KERNEL_EVENTS or is_past_call)
 
@@ -129,7 +132,8 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True):
     """One rank's process at the time of observation.
 
     ``is_whole``: all that it recorded, from its first op on, is known to the observer, so that an
-    op of which there is no trace was not entered.
+    op of which there is no trace was not entered. ``last_sign_ns`` is when its recorder last showed
+    that it lived, on the clock that all ranks of the event share; 0 where that is not known.
     """
 
     global_rank: int
@@ -140,6 +144,7 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True):
     exit_status: str = ""
     records_lost: int = 0
     is_whole: bool = False
+    last_sign_ns: int = 0
 
 
 class HangEvent(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,14 +14,15 @@ import msgspec
 import numpy as np
 
 from comminsight.model.hang import HangEvent, InFlightOp, Progress, RankState, Stack
-from comminsight.model.ops import OpState, RecordKind, SlotFlag
-from comminsight.model.records import is_fold, is_op, is_untimed
+from comminsight.model.ops import OpState, RecordKind, SlotFlag, TimingSource
+from comminsight.model.records import is_ended_op, is_fold, is_op, is_untimed
 from comminsight.model.topology import Communicator
 
 FINISHED = (OpState.DONE, OpState.FAILED, OpState.ABORTED, OpState.UNOBSERVABLE)
 TAIL_RECORDS = 1 << 16  # more than a ring
 Numbered = TypeVar("Numbered", InFlightOp, Progress)
 PEER_BITS, DIRECTION_BITS = 22, 8  # with a comm_index of 32 bits in one int64
+BY_KERNEL = (TimingSource.GPU, TimingSource.HOST_KERNEL_CALLBACK)
 PENDING_WORDS = 4
 SLOT_NUMBERS = (
     "slot_flags", "started_mask", "stopped_mask", "launch_ns", "wait_side", "net_posted_bytes",
@@ -90,7 +91,55 @@ def details(view: RankView) -> list[dict[str, Any]]:
     """What the slot of each op in flight tells beyond its record; nothing without a slot."""
     if view.slots is None:
         return [{} for _ in view.in_flight]
-    return [slot_details(slot) | pending_peers(slot, view.comm_sizes) for slot in view.slots]
+    passed = is_passed(view.slots, view.records)
+    return [
+        slot_details(slot) | pending_peers(slot, view.comm_sizes) | {"is_passed": bool(over)}
+        for slot, over in zip(view.slots, passed, strict=True)
+    ]
+
+
+def is_passed(slots: np.ndarray, records: np.ndarray) -> np.ndarray:
+    """Which ops in flight are over, though their end was not told: the kernels of a communicator
+    run one after the other, and that of a later op has left.
+
+    Ops of one group call run together: of those only one that never began is passed by another.
+    """
+    is_nccl = (slots["slot_flags"] & SlotFlag.NCCL) != 0
+    if not is_nccl.any():
+        return is_nccl
+    ended = records[is_ended_op(records) & np.isin(records["timing_source"], BY_KERNEL)]
+    newest = {
+        index: newest_groups(ended[ended["comm_index"] == index])
+        for index in np.unique(slots["record"]["comm_index"][is_nccl]).tolist()
+    }
+    passed = [
+        bool(nccl) and is_passed_by(newest[int(slot["record"]["comm_index"])], slot)
+        for nccl, slot in zip(is_nccl, slots, strict=True)
+    ]
+    return np.array(passed, bool)
+
+
+def newest_groups(ended: np.ndarray) -> list[tuple[int, int]]:
+    """(highest op_seq, group call) of the two group calls that came furthest, the furthest first;
+    0 is no known group call."""
+    groups, numbers = ended["group_id"], ended["op_seq"]
+    if not len(ended):
+        return []
+    first = int(groups[np.argmax(numbers)])
+    others = numbers[(groups != first) & (groups > 0)]
+    return [(int(numbers.max()), first), (int(others.max(initial=0)), -1)]
+
+
+def is_passed_by(newest: list[tuple[int, int]], slot: np.ndarray) -> bool:
+    """Whether one of the furthest ops says that the op of the slot is over."""
+    op_seq, group = int(slot["record"]["op_seq"]), int(slot["record"]["group_id"])
+    if not newest or newest[0][0] <= op_seq:
+        return False
+    if not int(slot["started_mask"]):
+        return True
+    return group > 0 and any(
+        number > op_seq and other not in {0, group} for number, other in newest
+    )
 
 
 def slot_details(slot: np.ndarray) -> dict[str, Any]:

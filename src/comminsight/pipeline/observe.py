@@ -16,8 +16,10 @@ from comminsight.pipeline.trace import joined_communicators
 from comminsight.semantics.comm_table import MAX_COMM_INDEX
 
 
-def rank_view(session: SessionData, comm_ids: np.ndarray, exit_status: str = "") -> RankView:
-    """One session as the hang view takes it."""
+def rank_view(
+    session: SessionData, comm_ids: np.ndarray, exit_status: str = "", *, has_own_clock: bool = True
+) -> RankView:
+    """One session as the hang view takes it; ``has_own_clock``: others are on another node."""
     slots = session.in_flight
     last = session.records[-1:]
     return RankView(
@@ -30,6 +32,7 @@ def rank_view(session: SessionData, comm_ids: np.ndarray, exit_status: str = "")
             exit_status=exit_status,
             is_whole=session.complete_from_seq == 1,
             records_lost=session.tally.sum_of(NOT_READ),
+            last_sign_ns=0 if has_own_clock else session.heartbeat_mono_ns,
         ),
         records=session.records,
         in_flight=np.ascontiguousarray(slots["record"]),
@@ -65,9 +68,14 @@ def observe(
     """
     communicators, comm_ids = joined_communicators(sessions)
     ended = exit_statuses or {}
-    names = [s.identity.session_id for s in sessions]
+    has_own_clock = len({s.identity.boot_id for s in sessions}) > 1
+    views = [
+        rank_view(s, comm_ids[name], ended.get(name, ""), has_own_clock=has_own_clock)
+        for s in sessions
+        for name in [s.identity.session_id]
+    ]
     return hang_event(
-        [rank_view(s, comm_ids[n], ended.get(n, "")) for s, n in zip(sessions, names, strict=True)],
+        views,
         now_mono_ns=now_mono_ns,
         now_real_ns=now_real_ns,
         overdue_limit_ns=overdue_limit_ns,

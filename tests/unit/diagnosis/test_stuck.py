@@ -6,7 +6,7 @@ import pytest
 
 from comminsight.diagnosis import codes
 from comminsight.diagnosis.hang import judge_hang
-from comminsight.model.hang import HangEvent, InFlightOp
+from comminsight.model.hang import HangEvent, InFlightOp, Liveness
 from comminsight.model.ops import Op, RecordKind, SlotFlag, WaitSide
 from comminsight.model.topology import CommRole
 from comminsight.model.verdict import Cause, Confidence, Verdict
@@ -16,11 +16,13 @@ from tests.unit.diagnosis.events import (
     NOW,
     RECV,
     SEND,
+    S,
     came,
     comm,
     event,
     nccl_op,
     op,
+    state,
 )
 
 F = SlotFlag
@@ -204,6 +206,24 @@ def test_its_rank_has_entered_the_op_all_the_same() -> None:
 
 def test_an_op_whose_channels_have_all_stopped_waits_for_nobody() -> None:
     over = [running(rank, 0, AR, 41, stopped_mask=0b1111) for rank in range(4)]
+    assert judge_hang(event(4, over), WORLD).cause is Cause.NO_VERDICT
+
+
+def test_who_fell_silent_long_before_the_end_had_died() -> None:
+    """All processes are gone, and it hung before: what ended them all says nothing."""
+    in_flight = [running(rank, 0, AR, 41) for rank in (0, 1, 2)]
+
+    def judged(silent_ns: int) -> Verdict:
+        ends = {rank: NOW - silent_ns * (rank == 3) for rank in range(4)}
+        states = {r: state(r, Liveness.DEAD, last_sign_ns=at) for r, at in ends.items()}
+        return judge_hang(event(4, in_flight, [came(3, 0, 40)], states=states), WORLD)
+
+    assert (judged(20 * S).cause, judged(20 * S).culprits) == (Cause.RANK_DEAD, (3,))
+    assert (judged(1 * S).cause, judged(1 * S).culprits) == (Cause.RANK_NOT_ENTERED, (3,))
+
+
+def test_an_op_that_a_later_one_has_passed_is_not_hung() -> None:
+    over = [running(rank, 0, AR, 41, is_passed=True) for rank in range(4)]
     assert judge_hang(event(4, over), WORLD).cause is Cause.NO_VERDICT
 
 

@@ -5,11 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from comminsight.format.layout import SLOT_DTYPE
 from comminsight.model.event import OP_DTYPE
 from comminsight.model.hang import Liveness, RankState
-from comminsight.model.ops import Op, OpState, RecordKind
+from comminsight.model.ops import Op, OpState, RecordKind, SlotFlag, TimingSource
 from comminsight.pipeline import hang_event as hang_event_module
-from comminsight.pipeline.hang_event import RankView, hang_event, progress
+from comminsight.pipeline.hang_event import RankView, hang_event, is_passed, progress
 
 COLL, P2P = RecordKind.COLLECTIVE, RecordKind.P2P
 
@@ -100,3 +101,35 @@ def test_a_stream_that_came_to_rest_long_ago_is_found(monkeypatch):
     assert [(p.comm_id, p.direction, p.last_done) for p in found] == [
         (40, 0, 8), (41, 0, 5), (41, Op.SEND, 1),
     ]  # fmt: skip
+
+
+def ended(op_seq, group, source=TimingSource.GPU, comm=1):
+    made = rows((COLL, Op.ALL_REDUCE, comm, -1, op_seq, 10, 20, OpState.DONE))
+    made["op_seq"], made["group_id"], made["timing_source"] = op_seq, group, source
+    return made
+
+
+@pytest.mark.parametrize(
+    ("later", "started", "group", "expected"),
+    [
+        (ended(5, 9), 0, 8, True),
+        (ended(5, 9), 1, 8, True),
+        (ended(5, 8), 0, 8, True),  # of one group call, but this one never began
+        (ended(5, 8), 1, 8, False),  # they ran together: one channel may be stuck
+        (ended(5, 0), 1, 8, False),
+        (ended(5, 9), 1, 0, False),
+        (ended(3, 9), 0, 8, False),  # an earlier op
+        (ended(5, 9, comm=2), 0, 8, False),
+        (ended(5, 9, TimingSource.UNKNOWN), 0, 8, False),  # its own end was not seen
+        (np.concatenate([ended(5, 9), ended(6, 8)]), 1, 8, True),
+        (rows(), 0, 8, False),
+    ],
+)
+def test_an_op_that_a_later_one_has_passed_is_over(later, started, group, expected):
+    slots = np.zeros(1, SLOT_DTYPE)
+    slots["record"]["comm_index"], slots["record"]["op_seq"] = 1, 4
+    slots["record"]["group_id"], slots["started_mask"] = group, started
+    slots["slot_flags"] = SlotFlag.NCCL
+    assert is_passed(slots, later).tolist() == [expected]
+    slots["slot_flags"] = 0  # another door: its ops end in any order
+    assert is_passed(slots, later).tolist() == [False]
