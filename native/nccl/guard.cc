@@ -52,7 +52,8 @@ bool Guard::round(int64_t now_ns, int64_t ops_so_far, uint32_t mask, uint32_t* l
   const auto sampled_ns = static_cast<double>(callback_ns() - window_callback_ns_);
   const auto ops = static_cast<double>(ops_so_far - window_ops_);
   const bool has_window = window_start_ns_ != 0 && samples > 0;
-  const double share = has_window ? sampled_ns / static_cast<double>(samples) * ops / static_cast<double>(elapsed_ns) : 0;
+  const double per_op_ns = has_window ? sampled_ns / static_cast<double>(samples) : 0;
+  const double share = per_op_ns * ops / static_cast<double>(elapsed_ns);
   window_start_ns_ = now_ns;
   window_ops_ = ops_so_far;
   window_samples_ += samples;

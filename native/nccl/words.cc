@@ -23,7 +23,8 @@ constexpr Word kDtypes[] = {
     {"ncclBfloat16", CI_DTYPE_BFLOAT16}, {"ncclFloat32", CI_DTYPE_FLOAT32},        {"ncclFloat16", CI_DTYPE_FLOAT16},
     {"ncclInt8", CI_DTYPE_INT8},         {"ncclInt64", CI_DTYPE_INT64},            {"ncclInt32", CI_DTYPE_INT32},
     {"ncclUint8", CI_DTYPE_UINT8},       {"ncclUint32", CI_DTYPE_UINT32},          {"ncclUint64", CI_DTYPE_UINT64},
-    {"ncclFloat64", CI_DTYPE_FLOAT64},   {"ncclFloat8e4m3", CI_DTYPE_FLOAT8_E4M3}, {"ncclFloat8e5m2", CI_DTYPE_FLOAT8_E5M2},
+    {"ncclFloat64", CI_DTYPE_FLOAT64},   {"ncclFloat8e4m3", CI_DTYPE_FLOAT8_E4M3},
+    {"ncclFloat8e5m2", CI_DTYPE_FLOAT8_E5M2},
 };
 constexpr Word kAlgorithms[] = {
     {"RING", CI_ALGORITHM_RING}, {"TREE", CI_ALGORITHM_TREE},

@@ -194,9 +194,11 @@ void Recorder::free_slot(int slot, uint32_t comm) {
 void Recorder::recycle(int slot) {
   ci_record record;
   read_slot(slot, &record);
+  // An end that comes through the C door finds a stale handle and counts one; NCCL's tells nobody.
+  const bool is_told = (load_relaxed(slots[slot].slot_flags) & CI_SLOTFLAG_NCCL) == 0;
+  const uint32_t n_ops = ops_of(record) - (is_told ? 1 : 0);
   free_slot(slot, record.comm_index);
-  // Its end will find a stale handle and count one.
-  if (ops_of(record) > 1) lose(record.comm_index, CI_LOSSREASON_STALE_HANDLE, ops_of(record) - 1);
+  if (n_ops != 0) lose(record.comm_index, CI_LOSSREASON_STALE_HANDLE, n_ops);
   add(slots_recycled, 1);
 }
 

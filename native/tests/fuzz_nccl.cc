@@ -1,6 +1,8 @@
 // A million random callbacks from four threads against the four tables. Afterwards every callback has returned 0 and
 // written its handle, nothing has crashed, and each op that took a number is in the segments once, counted as lost,
 // or in flight. Usage: fuzz_nccl [SEED [CALLBACKS]]
+#include <inttypes.h>
+
 #include "../comminsight.h"
 #include "nccl_fuzz.h"
 #include "recorder.h"
@@ -31,7 +33,7 @@ void run(uint64_t seed, uint64_t callbacks) {
 // Ops of communicators that are none of ours took no number.
 int64_t lost_numbers() {
   int64_t sum = ci_stat(CI_STAT_LOST);
-  for (const int reason : {CI_LOSSREASON_COMM_TABLE_FULL, CI_LOSSREASON_FORKED, CI_LOSSREASON_STALE_HANDLE})
+  for (const int reason : {CI_LOSSREASON_COMM_TABLE_FULL, CI_LOSSREASON_FORKED})
     sum -= ci_stat(kLossSumStat + reason);
   return sum;
 }
@@ -65,6 +67,7 @@ int main(int argc, char** argv) {
   const bool is_deep = seed % 2 == 0;  // single calls with their proxy steps, or folds
   setenv("COMMINSIGHT_NCCL_MASK", is_deep ? "deep" : "net", 1);
   setenv("COMMINSIGHT_SAFE_WINDOW_MS", "20", 1);
+  setenv("COMMINSIGHT_OVERDUE_S", "0.05", 1);  // slots of overdue ops go to others
   run(seed, callbacks);
   for (const uint64_t context : shared.contexts)
     CHECK_EQ(ncclProfiler_v7.finalize(reinterpret_cast<void*>(context)), 0);
@@ -72,14 +75,14 @@ int main(int argc, char** argv) {
   const int64_t begun = ci_stat(CI_STAT_OPS_BEGUN);
   const int64_t in_flight = ci_stat(CI_STAT_OPS_IN_FLIGHT);
   const int64_t lost = lost_numbers();
+  const int64_t recycled = ci_stat(CI_STAT_SLOTS_RECYCLED);
   CHECK_EQ(ci_close(), 0);
   const Sum sum = sum_of(stage.records());
-  printf("seed %llu: %llu callbacks, %llu communicators, %lld ops: done %lld, aborted %lld, unobservable %lld, lost %lld, "
-         "in flight %lld; %lld folds\n", static_cast<unsigned long long>(seed), static_cast<unsigned long long>(shared.n_callbacks),
-         static_cast<unsigned long long>(shared.n_inits), static_cast<long long>(begun),
-         static_cast<long long>(sum.by_state[CI_OPSTATE_DONE]), static_cast<long long>(sum.by_state[CI_OPSTATE_ABORTED]),
-         static_cast<long long>(sum.by_state[CI_OPSTATE_UNOBSERVABLE]), static_cast<long long>(lost),
-         static_cast<long long>(in_flight), static_cast<long long>(sum.folds));
+  printf("seed %" PRIu64 ": %" PRIu64 " callbacks, %" PRIu64 " communicators, %" PRId64 " ops: done %" PRId64
+         ", aborted %" PRId64 ", unobservable %" PRId64 ", lost %" PRId64 ", in flight %" PRId64 "; %" PRId64
+         " folds, %" PRId64 " slots recycled\n", seed, shared.n_callbacks, shared.n_inits, begun,
+         sum.by_state[CI_OPSTATE_DONE], sum.by_state[CI_OPSTATE_ABORTED], sum.by_state[CI_OPSTATE_UNOBSERVABLE], lost,
+         in_flight, sum.folds, recycled);
   CHECK(shared.n_callbacks >= callbacks - kThreads);
   CHECK(sum.by_state[CI_OPSTATE_DONE] > 0 && sum.by_state[CI_OPSTATE_UNOBSERVABLE] > 0);
   CHECK_EQ(sum.folds > 0, !is_deep);

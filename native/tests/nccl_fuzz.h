@@ -55,8 +55,8 @@ struct Shared {
 
 inline int index_of(uint64_t type) { return __builtin_ctzll(type | 1u << 15); }
 
-constexpr const char* kFuncs[] = {"AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "AlltoAll", "Gather",
-                                  "Send",      "Recv",      "SendRecv",      "PutSignal", "",       nullptr};
+constexpr const char* kFuncs[] = {"AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "AlltoAll",
+                                  "Gather",    "Send",      "Recv",          "SendRecv",  "",       nullptr};
 constexpr const char* kTypesOfData[] = {"ncclFloat32", "ncclBfloat16", "ncclInt8", "Unknown", "", nullptr};
 constexpr const char* kAlgos[] = {"RING", "TREE", "NVLS", "PAT", "AllReduce_RSxLD_AGxST", "", nullptr};
 constexpr const char* kProtos[] = {"LL", "LL128", "SIMPLE", "", nullptr};
@@ -68,7 +68,7 @@ constexpr uint64_t kFanCalls = 60;
 // Weighted: calls, tasks and channels often, the rest sometimes.
 constexpr uint64_t kStarts[] = {
     kGroupApi, kGroupApi,  kCollApi,   kCollApi,    kCollApi,   kP2pApi,   kP2pApi,   kP2pApi, kKernelLaunch, kGroup,
-    kColl,     kColl,      kColl,      kP2p,        kP2p,       kP2p,      kKernelCh, kKernelCh, kKernelCh,   kKernelCh,
+    kColl,     kColl,      kColl,      kP2p,        kP2p,       kP2p,      kKernelCh, kKernelCh, kKernelCh, kKernelCh,
     kProxyOp,  kProxyOp,   kProxyStep, kProxyStep,  kProxyCtrl, kNetPlugin, kCeColl,  kCeSync, kCeBatch,      kKernelPhase,
     0,         1ull << 16, 1ull << 20, 1ull << 63,  kColl | kP2p, ~0ull};
 

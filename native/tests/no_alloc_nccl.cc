@@ -86,7 +86,8 @@ COMMINSIGHT_STAND_IN(kLock, int, pthread_mutex_trylock, (pthread_mutex_t * m), (
 COMMINSIGHT_STAND_IN(kLock, int, pthread_rwlock_rdlock, (pthread_rwlock_t * m), (m))
 COMMINSIGHT_STAND_IN(kLock, int, pthread_rwlock_wrlock, (pthread_rwlock_t * m), (m))
 COMMINSIGHT_STAND_IN(kLock, int, sched_yield, (), ())
-COMMINSIGHT_STAND_IN(kSystemCall, void*, mmap, (void* at, size_t n, int p, int f, int fd, off_t o), (at, n, p, f, fd, o))
+COMMINSIGHT_STAND_IN(kSystemCall, void*, mmap, (void* at, size_t n, int p, int f, int fd, off_t o),
+                     (at, n, p, f, fd, o))
 COMMINSIGHT_STAND_IN(kSystemCall, int, munmap, (void* at, size_t n), (at, n))
 COMMINSIGHT_STAND_IN(kSystemCall, int, madvise, (void* at, size_t n, int advice), (at, n, advice))
 COMMINSIGHT_STAND_IN(kSystemCall, ssize_t, write, (int fd, const void* p, size_t n), (fd, p, n))

@@ -8,10 +8,10 @@ using namespace ci;
 
 namespace {
 
-uint64_t begin(Recorder& r, ci_record record, uint32_t slot_flags) {
-  record.op_seq = r.next_op_seq(1, ops_of(record));
+uint64_t begin(Recorder& r, ci_record record, uint32_t slot_flags, uint32_t comm = 1) {
+  record.op_seq = r.next_op_seq(comm, ops_of(record));
   record.enqueue_ns = mono_ns();
-  return r.begin_as(1, &record, slot_flags);
+  return r.begin_as(comm, &record, slot_flags);
 }
 
 ci_record collective() {
@@ -75,6 +75,22 @@ void play(Recorder& r) {
   CHECK_EQ(r.stat(CI_STAT_LOST), 30);
 }
 
+// Ops that never end fill a communicator's share; once overdue, their slots go to others. Late ends are not told.
+void recycled_ops_are_counted(Recorder& r) {
+  std::vector<uint64_t> handles;
+  for (uint64_t handle; (handle = begin(r, fold(3), CI_SLOTFLAG_NCCL, 2)) != 0;) handles.push_back(handle);
+  usleep(150000);
+  CHECK_EQ(ci_flush(20000), 0);
+  for (int i = 0; i < 100 && r.stat(CI_STAT_SLOTS_RECYCLED) == 0; i++) {
+    CHECK_EQ(begin(r, collective(), CI_SLOTFLAG_NCCL, 2), 0);
+    CHECK_EQ(ci_flush(20000), 0);
+  }
+  CHECK(r.stat(CI_STAT_SLOTS_RECYCLED) > 0);
+  for (const uint64_t handle : handles) r.end_at(handle, {mono_ns(), CI_OPSTATE_DONE, 0}, true);
+  CHECK_EQ(r.stat(CI_STAT_OPS_IN_FLIGHT), 0);
+  CHECK_EQ(r.stat(CI_STAT_OPS_RECORDED) + r.stat(CI_STAT_LOST), r.stat(CI_STAT_OPS_BEGUN));
+}
+
 // A removed segment with a fold in it costs as many ops as the fold stands for, a network summary none.
 void markers_are_told_apart() {
   ci_record net = collective();
@@ -133,6 +149,7 @@ void notices_say_it(const std::vector<ci_record>& records) {
 int main() {
   Stage stage;
   setenv("COMMINSIGHT_NCCL_MASK", "deep", 1);
+  setenv("COMMINSIGHT_OVERDUE_S", "0.05", 1);
   CHECK_EQ(ci_comm_register(1, "", "", 0, 8, nullptr, CI_BACKEND_NCCL, 0), 1);
   Recorder& r = *recorder();
   CHECK_EQ(r.settings.profiler_mask, 0x1F5E);
@@ -143,6 +160,8 @@ int main() {
   CHECK_EQ(load_relaxed(r.box.header()->active_profiler_mask), 0xF00);
   CHECK_EQ(load_relaxed(r.box.header()->control_profiler_mask), 0xF00);
   markers_are_told_apart();
+  CHECK_EQ(ci_comm_register(2, "", "", 0, 8, nullptr, CI_BACKEND_NCCL, 0), 2);
+  recycled_ops_are_counted(r);
   store_relaxed(r.box.header()->control_profiler_mask, 0x1F46u);
   add(r.box.header()->control_generation, 1);
   CHECK_EQ(ci_flush(20000), 0);
