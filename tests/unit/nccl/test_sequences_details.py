@@ -217,7 +217,7 @@ def test_children_of_a_fork_leave_the_parents_records_alone(release, tmp_path):
 
 
 def test_after_sigkill_the_box_has_everything(tmp_path):
-    played = play(tmp_path, "sequences/21_kill")
+    played = play(tmp_path, "sequences/21_kill", code=1)
     assert [s.liveness for s in played.sessions] == [Liveness.DEAD] * 2
     assert story(played.member(0).ops) == story(played.member(1).ops) == "AR*5"
     (slot,) = played.member(0).in_flight
