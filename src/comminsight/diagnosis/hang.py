@@ -70,8 +70,8 @@ def judge_hang(event: HangEvent, communicators: Sequence[Communicator]) -> Verdi
 def _before_the_end(event: HangEvent) -> HangEvent:
     """The event without what the end of the run did to its processes: only who fell silent long
     before the others had died by then."""
-    silent_ns = max(state.last_sign_ns for state in event.ranks)
-    silent_ns -= max(STANDSTILL_RATIO * event.overdue_limit_ns, MIN_SILENT_NS)
+    last_ns = max(state.last_sign_ns for state in event.ranks)
+    silent_ns = last_ns - max(STANDSTILL_RATIO * event.overdue_limit_ns, MIN_SILENT_NS)
     ranks = tuple(
         state
         if state.liveness is Liveness.DEAD and 0 < state.last_sign_ns < silent_ns

@@ -104,7 +104,7 @@ def is_passed(slots: np.ndarray, records: np.ndarray) -> np.ndarray:
 
     Ops of one group call run together: of those only one that never began is passed by another.
     """
-    is_nccl = (slots["slot_flags"] & SlotFlag.NCCL) != 0
+    is_nccl: np.ndarray = (slots["slot_flags"] & SlotFlag.NCCL) != 0
     if not is_nccl.any():
         return is_nccl
     ended = records[is_ended_op(records) & np.isin(records["timing_source"], BY_KERNEL)]

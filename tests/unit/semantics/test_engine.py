@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from comminsight.errors import InputError
-from comminsight.model.ops import DType, RecordKind
+from comminsight.model.ops import DType, EndReason, NoticeReason, OpState, RecordKind
 from comminsight.semantics.engine import (
     EnginePhase,
     EngineSettings,
@@ -15,7 +15,17 @@ from comminsight.semantics.engine import (
     SessionEngine,
 )
 from comminsight.semantics.template import Template
-from tests.builders import MS, Stream, comm_row, comm_rows, identity, ops, record
+from tests.builders import (
+    MS,
+    Stream,
+    comm_row,
+    comm_rows,
+    identity,
+    net_summary,
+    notice,
+    ops,
+    record,
+)
 from tests.unit.semantics.shipped import shipped_templates
 
 COMMS = comm_rows(
@@ -149,6 +159,43 @@ def test_a_lost_record_marks_the_step_that_spans_it() -> None:
     assert [step.step for step in steps if not step.coverage_complete] == [12]
     assert steps[12].n_lost == 1
     assert engine.tally["seq_gaps"] == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "span_ms"),
+    [(0, 61), (2, 61), (6, 61), (8, 60)],  # Open, inside, a gradient, Anchor and Close
+)
+def test_ops_without_an_end_bound_steps_as_others_do(place: int, span_ms: int) -> None:
+    """They stand by when they were called; a step whose last op has no end is that much shorter."""
+    batch = job(40).batch()
+    rows = np.arange(1 + place, len(batch), N_OPS)
+    batch["end_ns"][rows], batch["state"][rows] = 0, OpState.UNOBSERVABLE
+    batch["reason"][rows] = EndReason.NO_TASK
+    engine = session()
+    steps = engine.push(batch) + engine.finish()
+    assert {(step.n_ops, step.span_ns, step.coverage_complete) for step in steps} == {
+        (9, span_ms * MS, True)
+    }
+    assert len(steps) == 40
+    assert engine.tally["order_late"] == engine.tally["order_bad"] == 0
+
+
+def test_network_summaries_and_counters_change_no_step() -> None:
+    plain = job(40).batch()
+    parts = []
+    for row in np.split(plain, len(plain)):
+        at_ms = float(row["start_ns"][0]) / MS
+        parts += [row, net_summary(row, 0), notice(0, at_ms, NoticeReason.COUNTERS)]
+    batch = ops(*parts)
+    batch["seq"] = batch["seq_low"] = np.arange(1, len(batch) + 1)
+    with_others, alone = session(), session()
+    seen = with_others.push(batch) + with_others.finish()
+    expected = alone.push(plain) + alone.finish()
+    assert len(seen) == 40
+    for one, other in zip(seen, expected, strict=True):
+        assert (one.start_ns, one.end_ns, one.n_ops) == (other.start_ns, other.end_ns, other.n_ops)
+        assert (one.coverage_complete, one.n_late, one.n_lost) == (True, 0, 0)
+    assert with_others.tally["order_markers"] == 2 * len(plain)
 
 
 def test_a_change_of_what_is_recorded_marks_the_step_it_falls_into() -> None:
