@@ -62,6 +62,13 @@ PAIRS = {
     "0 world": "SEND:1 RECV:3 SEND:1 RECV:1 SEND:2 RECV:2 SEND:3 RECV:3 SEND:3 AR SEND:1 RECV:3",
     "1 world": "SEND:2 RECV:0 SEND:0 RECV:0 SEND:2 RECV:2 SEND:3 RECV:3 AR SEND:2 RECV:0",
 }
+# without calls the order inside a group is that of the tasks: sends and receives by distance
+PAIRS_BY_DISTANCE = {
+    "0 world": "SEND:1 RECV:3 SEND:1 RECV:1 SEND:2 RECV:2 SEND:3 RECV:3 SEND:3 AR SEND:1 RECV:3",
+    "1 world": "SEND:2 RECV:0 SEND:2 RECV:2 SEND:3 RECV:3 SEND:0 RECV:0 AR SEND:2 RECV:0",
+}
+ALL_PAIRS = " ".join(f"SEND:{peer} RECV:{peer}" for peer in range(1, 10))
+UNFOLDED = {"0 world": f"AR {ALL_PAIRS} {ALL_PAIRS} SEND:1 RECV:9"}
 FOLDED = {
     "0 world": "AR A2A[18]*2 SEND:1 RECV:9",
     "9 world": "AR A2A[18]*2 SEND:0 RECV:8",
@@ -81,12 +88,18 @@ ROWS = (
     Row("03_large_group", V4, {"* world": "AR*102"}),
     Row("04_two_comms", ALL, {"* world": "AR*2", "* tp": "AG AR"}),
     Row("05_p2p", API, PAIRS),
+    Row("05_p2p", V4, PAIRS_BY_DISTANCE),
     Row("05_fold", API, FOLDED),
+    Row("05_fold", V4, UNFOLDED),
     Row("05_one_way", API, {"0 world": "RECV[17] SEND[17] AR", "3 world": "SEND:0 RECV:0 AR"}),
+    Row("05_one_way", V4, {"3 world": "SEND:0 RECV:0 AR"}),
     Row("06_nonblocking", API, {"* world": "AR*3 AG AR"}),
+    Row("06_nonblocking", V4, {"* world": "AR*4 AG"}),
+    Row("07_graph", V4, {"* world": "AR*2 AG AR AG AR AG AR AG AR AG AR"}),
     Row("07_graph", API, {"* world": "AR AR@ AG@ AR@ AG@ AR@ AG@ AR@ AG@ AR@ AG@ AR"}),
     Row("07_graph_p2p", API, {"0 world": " ".join(["SEND:1@ RECV:2@ AR@"] * 3)}),
-    Row("07_graph_dark", API, {"* world": "AR*2"}, is_direct),
+    Row("07_graph_p2p", V4, {"0 world": " ".join(["SEND:1 RECV:2 AR"] * 3)}),
+    Row("07_graph_dark", ALL, {"* world": "AR*2"}, is_direct),
     Row("08_no_task", API, {"* world": "AR BC?NO_TASK AR AG?NO_TASK AR RS?NO_TASK"}),
     Row("08_no_task", V4, {"* world": "AR*3"}),
     Row("09_copy_engine", V6 + V7, {"* world": "AR AG?COPY_ENGINE*2 AR"}),
@@ -94,15 +107,16 @@ ROWS = (
     Row("09_copy_engine", V4, {"* world": "AR*2"}),
     Row("10_symmetric", V7, {"* world": "AR*3 AG AR"}),
     Row("10_symmetric", V5 + V6, {"* world": "AR AR?NO_TASK*2 AG?NO_TASK AR"}),
-    Row("11_proxy", API, {"0 world": "AR SEND:1 RECV:1 AR*2"}, env=DEEP),
-    Row("11_proxy", API, {"0 world": "AR SEND:1 RECV:1 AR*2"}, env=NET),
+    Row("10_symmetric", V4, {"* world": "AR*2"}),
+    Row("11_proxy", ALL, {"0 world": "AR SEND:1 RECV:1 AR*2"}, env=DEEP),
+    Row("11_proxy", ALL, {"0 world": "AR SEND:1 RECV:1 AR*2"}, env=NET),
     Row("12_pxn", ALL, {"* world": "AR*2"}, env=DEEP),
     Row("13_split", ALL, {"* world": "AR*4", "* half": "AR*3"}),
     Row("14_abort", ALL, {"* world": "AR*3 AR! AG!", "* other": "AR*2"}),
     Row("15_same_hash", ALL, {"* world": "AR*2", "* world#1": "AR*3"}, layouts=("threads",)),
     Row("16_names", ALL, dict.fromkeys(NAMED, "AR"), layouts=("threads",)),
     Row("18_func_seq", ALL, {"* world": "AR AG AR BC AR AG RD RS"}),
-    Row("19_dtypes", API, {"* world": "AR AG BC AR RS AG"}),
+    Row("19_dtypes", ALL, {"* world": "AR AG BC AR RS AG"}),
     Row("20_stamps", ALL, {"* world": "AR AR~*5 AR"}),
     Row("20_stop_first", ALL, {"* world": "AR AR?UNTRUSTED_CHANNELS AR*2"}),
     Row("20_fused", ALL, {"* world": "AR*23"}),
