@@ -1,0 +1,300 @@
+"""Which of the periods in a job's ops is the step.
+
+Patterns that recur equally often form a *level*: layers, microbatches, steps, evaluations. A level
+counts when one of its patterns recurs on every rank, most periods of every rank are alike, and its
+last op is the same op of its communicator on all ranks. A run of one kind of op has no period.
+From the innermost level outwards the step so far gives way to the next level outside
+
+1. that is the first to have gradients (a reduction of data outside of model parallel groups);
+2. if neither has gradients nor the inner one a control op (a reduction of numbers), that has a
+   control op, or collectives of a kind that the inner one does not have;
+3. if the inner one has gradients but no control op, that has one and moves data of another kind
+   (parameters), or that has more data between some of its inner periods: they are its layers.
+
+A step with gradients and without a control op, around which only control ops recur, may as well be
+a microbatch: the periods compete and neither is taken. So do they where rule 3 would take layers
+for layers twice. All that lies further out is a log, an evaluation, a checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from comminsight.model.learning import FoundPeriod, PeriodStanding
+from comminsight.model.ops import Op
+from comminsight.semantics.op_kinds import Detail, Kind, KindTable
+from comminsight.semantics.period import Pattern, Periods, RankCodes, patterns_in, periods_of
+
+MIN_TIMES = 4  # three whole periods
+MIN_REGULAR_RATIO = 0.6
+_SAME_LEVEL = 1.5  # patterns whose numbers differ by less mark the same period
+_MAX_LEVELS = 12
+_MAX_TRIED = 48  # patterns of a level that are looked at on all ranks
+_MAX_KEPT = 4  # of those that occur equally often
+_MAX_ODD = 64  # irregular periods that are looked into
+_BARE_OPS = 3  # a period of so few ops is a layer, if there is a longer one
+_MAX_UNMATCHED_RATIO = 0.05
+_COLLECTIVES = frozenset(
+    {Op.ALL_REDUCE, Op.ALL_GATHER, Op.REDUCE_SCATTER, Op.REDUCE, Op.GATHER, Op.ALL_TO_ALL}
+)
+_RATIO_STEPS = 20  # ratios that differ by less than 5 % are equal
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A pattern on all ranks: the periods it marks, and the communicators its last op is on."""
+
+    pattern: Pattern
+    periods: tuple[Periods, ...]
+    is_widest: bool
+    is_control: bool
+    whole_ratio: float  # share of periods that lack nothing, on the first rank
+    n_groups: int  # 0: not the same op on all ranks
+
+    @property
+    def n_times(self) -> int:
+        """Occurrences on the rank that has fewest."""
+        return min(len(periods.last) for periods in self.periods)
+
+    @property
+    def regular_ratio(self) -> float:
+        """Share of equal periods on the rank where it is lowest."""
+        return min(periods.regular_ratio for periods in self.periods)
+
+    @property
+    def quality(self) -> tuple[bool, int, bool, int, int]:
+        """Larger is better: seen by all ranks, whole, made for control, short, coarse."""
+        ratio = round(self.whole_ratio * _RATIO_STEPS)
+        pattern = self.pattern
+        return self.is_widest, ratio, self.is_control, -len(pattern.kinds), -pattern.detail
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A period of the job by the patterns that mark it best, and the kinds it is made of."""
+
+    marks: tuple[Marked, ...]
+    kinds: frozenset[Kind]
+    is_of_layers: bool  # its periods are bare, or more data lies between some of them
+    bag: Counter[int]  # calls of a period
+
+    @property
+    def best(self) -> Marked:
+        """The best of its patterns."""
+        return self.marks[0]
+
+    def repeats(self, inner: Level) -> bool:
+        """Its period is nothing but the inner one several times."""
+        times = {n / inner.bag[call] for call, n in self.bag.items() if inner.bag[call]}
+        return len(times) == 1 and self.bag.keys() == inner.bag.keys()
+
+    def has_more_than(self, inner: Level) -> bool:
+        """Collectives of a kind that the inner level does not have."""
+        return any(kind.op in _COLLECTIVES for kind in self.kinds - inner.kinds)
+
+    def has_other_data_than(self, inner: Level) -> bool:
+        """Data of a kind that the inner level does not move."""
+        return any(kind.is_large for kind in self.kinds - inner.kinds)
+
+    @property
+    def has_gradients(self) -> bool:
+        """Parameters' gradients are reduced in it."""
+        return any(kind.is_gradient for kind in self.kinds)
+
+    @property
+    def has_control(self) -> bool:
+        """Numbers are reduced in it."""
+        return any(kind.is_control for kind in self.kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The level of the step, or None, and how every period fared."""
+
+    step: Level | None
+    rivals: tuple[Level, ...]
+    periods: tuple[FoundPeriod, ...]
+
+
+def choose_period(ranks: Sequence[RankCodes], table: KindTable, world_size: int) -> Choice:
+    """The period that is the step."""
+    levels: list[Level] = []
+    refused: list[FoundPeriod] = []
+    for patterns in _by_level(ranks, table):
+        marks = [_marked(ranks, pattern, table, world_size) for pattern in patterns]
+        sound = sorted(filter(_is_sound, marks), key=lambda mark: mark.quality, reverse=True)
+        if sound:
+            level = _level(ranks[0], sound, table)
+            levels += [] if levels and level.repeats(levels[-1]) else [level]
+        elif marks:
+            best = max(marks, key=lambda mark: (mark.n_times >= MIN_TIMES, mark.quality))
+            refused.append(_found(ranks, best, table, _standing(best)))
+    step, rivals = _judge(levels)
+    named = [_found(ranks, lv.best, table, _place(lv, step, rivals)) for lv in levels]
+    return Choice(step, rivals, (*named, *refused))
+
+
+def _by_level(ranks: Sequence[RankCodes], table: KindTable) -> Iterator[list[Pattern]]:
+    """Patterns that most periods of the first rank repeat, by how often they occur."""
+    shared = [frozenset.intersection(*(rank.kinds[detail] for rank in ranks)) for detail in Detail]
+    counted: list[tuple[int, float, Pattern]] = []
+    for pattern in patterns_in(ranks[0]):
+        if not shared[pattern.detail].issuperset(pattern.kinds):
+            continue
+        if table.kinds[pattern.kinds[-1]].is_p2p:
+            continue
+        periods = periods_of(ranks[0], pattern)
+        is_regular = periods.regular_ratio >= MIN_REGULAR_RATIO
+        if is_regular and len(set(_example(ranks[0], periods, pattern.detail))) > 1:
+            counted.append((len(periods.last), periods.regular_ratio, pattern))
+    counted.sort(key=lambda entry: -entry[0])
+    for _ in range(_MAX_LEVELS):
+        if not counted:
+            return
+        level = [entry for entry in counted if entry[0] * _SAME_LEVEL > counted[0][0]]
+        counted = counted[len(level) :]
+        level.sort(key=lambda entry: _promise(entry, table))
+        yield [pattern for _, _, pattern in level[:_MAX_TRIED]]
+
+
+def _promise(entry: tuple[int, float, Pattern], table: KindTable) -> tuple[int, bool, int, int]:
+    """Smaller is more likely to be the best of its level."""
+    _, ratio, pattern = entry
+    is_control = any(table.kinds[kind].is_control for kind in pattern.kinds)
+    return -round(ratio * _RATIO_STEPS), not is_control, len(pattern.kinds), pattern.detail
+
+
+def _marked(
+    ranks: Sequence[RankCodes], pattern: Pattern, table: KindTable, world_size: int
+) -> Marked:
+    periods = tuple(periods_of(rank, pattern) for rank in ranks)
+    comms, sizes = ranks[0].stream.comms, ranks[0].stream.rows["comm_index"][periods[0].last]
+    is_widest = bool((comms.sizes[comms.clip(sizes)] == world_size).all())
+    is_control = any(table.kinds[kind].is_control for kind in pattern.kinds)
+    whole = _whole_ratio(ranks[0], periods[0])
+    return Marked(pattern, periods, is_widest, is_control, whole, _n_groups(ranks, periods))
+
+
+def _whole_ratio(rank: RankCodes, periods: Periods) -> float:
+    """Share of the periods that hold at least what a regular one holds: something may come in
+    between two steps, but a step does not lack anything."""
+    calls = rank.codes[Detail.CALL]
+    bags = [Counter(calls[a:b].tolist()) for a, b in zip(periods.first, periods.end, strict=True)]
+    usual = [bag for bag, is_one in zip(bags, periods.is_regular, strict=True) if is_one][:1]
+    odd = [bag for bag, is_one in zip(bags, periods.is_regular, strict=True) if not is_one]
+    n_whole = sum(bag >= usual[0] for bag in odd[:_MAX_ODD]) if usual else 0
+    share_of_odd = n_whole / max(1, len(odd[:_MAX_ODD]))
+    return periods.regular_ratio + (1 - periods.regular_ratio) * share_of_odd
+
+
+def _n_groups(ranks: Sequence[RankCodes], periods: Sequence[Periods]) -> int:
+    """Communicators of the last op, or 0 when it is not the same op of them on all their ranks."""
+    members: dict[int, list[np.ndarray]] = {}
+    for rank, found in zip(ranks, periods, strict=True):
+        ids = rank.stream.comm_ids
+        index = rank.stream.rows["comm_index"][found.last]
+        comm_ids = np.where(index < len(ids), ids.take(index, mode="clip"), -1)
+        for comm_id in np.unique(comm_ids).tolist():
+            members.setdefault(comm_id, []).append(rank.match_seqs[found.last[comm_ids == comm_id]])
+    is_same = all(_agree(seqs) for seqs in members.values())
+    return len(members) if is_same and -1 not in members else 0
+
+
+def _agree(seqs: Sequence[np.ndarray]) -> bool:
+    """Whether ranks took the same ops, as far as all of them were there."""
+    low, high = max(int(s.min()) for s in seqs), min(int(s.max()) for s in seqs)
+    within = [s[(s >= low) & (s <= high)] for s in seqs]
+    allowed = _MAX_UNMATCHED_RATIO * max(map(len, within))
+    apart = [len(np.setxor1d(within[0], other)) for other in within[1:]]
+    return max(map(len, within)) > 0 and max(apart, default=0) <= allowed
+
+
+def _is_sound(mark: Marked) -> bool:
+    return _standing(mark) is PeriodStanding.STEP
+
+
+def _standing(mark: Marked) -> PeriodStanding:
+    if mark.n_times < MIN_TIMES:
+        return PeriodStanding.TOO_FEW
+    if mark.regular_ratio < MIN_REGULAR_RATIO:
+        return PeriodStanding.IRREGULAR
+    return PeriodStanding.STEP if mark.n_groups else PeriodStanding.UNMATCHED
+
+
+def _level(rank: RankCodes, sound: Sequence[Marked], table: KindTable) -> Level:
+    periods = sound[0].periods[0]
+    codes = _example(rank, periods, Detail.SIZE_CLASS)
+    is_large = np.array([kind.is_large for kind in table.kinds])
+    n_large = np.concatenate([[0], np.cumsum(is_large[rank.codes[Detail.SIZE_CLASS]])])
+    n_in = n_large[periods.end] - n_large[periods.first]
+    odd, usual = n_in[~periods.is_regular], n_in[periods.is_regular]
+    has_data_between = len(odd) > 0 and bool(np.median(odd) > np.median(usual))
+    kept: dict[int, list[Marked]] = {}
+    for mark in sound:
+        kept.setdefault(len(mark.periods[0].last), []).append(mark)
+    return Level(
+        marks=tuple(mark for marks in kept.values() for mark in marks[:_MAX_KEPT]),
+        kinds=frozenset(table.kinds[code] for code in set(codes)),
+        is_of_layers=has_data_between or len(codes) <= _BARE_OPS,
+        bag=Counter(_example(rank, periods, Detail.CALL)),
+    )
+
+
+def _example(rank: RankCodes, periods: Periods, detail: Detail) -> list[int]:
+    """Codes of the first regular period with the occurrence that ends it."""
+    usual = np.flatnonzero(periods.is_regular)[:1].tolist()
+    found: list[int] = []
+    for index in usual:
+        found = rank.codes[detail][periods.first[index] : periods.last[index + 1] + 1].tolist()
+    return found
+
+
+def _judge(levels: Sequence[Level]) -> tuple[Level | None, tuple[Level, ...]]:
+    """The step, or the levels that compete for it."""
+    step = levels[0] if levels else None
+    has_layers = False
+    for outer in levels[1:]:
+        if step is None or (step.has_control and (step.has_gradients or not outer.has_gradients)):
+            continue
+        if not step.has_gradients:
+            is_outer = outer.has_gradients or outer.has_control or outer.has_more_than(step)
+            step = outer if is_outer else step
+        elif outer.has_control and outer.has_other_data_than(step):
+            step = outer
+        elif step.is_of_layers and not has_layers:
+            step, has_layers = outer, True
+        elif step.is_of_layers or outer.has_control:
+            return None, (step, outer)
+    return step, ()
+
+
+def _place(level: Level, step: Level | None, rivals: Sequence[Level]) -> PeriodStanding:
+    if level is step:
+        return PeriodStanding.STEP
+    if level in rivals:
+        return PeriodStanding.COMPETES
+    least = step or rivals[0]
+    is_inner = level.best.n_times > least.best.n_times
+    return PeriodStanding.INNER if is_inner else PeriodStanding.OUTER
+
+
+def _found(
+    ranks: Sequence[RankCodes], mark: Marked, table: KindTable, standing: PeriodStanding
+) -> FoundPeriod:
+    """One row of the table of periods."""
+    periods = mark.periods[0]
+    at_ns = ranks[0].starts_ns[periods.last]
+    has_length = len(periods.last) > 1
+    return FoundPeriod(
+        label=table.label(mark.pattern.kinds),
+        standing=standing,
+        n_times=mark.n_times,
+        n_ops=int(np.median(np.diff(periods.last))) if has_length else 0,
+        duration_ns=int(np.median(np.diff(at_ns))) if has_length else 0,
+        regular_ratio=mark.regular_ratio,
+        n_ranks=sum(len(p.last) > 0 for p in mark.periods),
+    )
