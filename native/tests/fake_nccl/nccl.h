@@ -29,10 +29,13 @@ class Work {
   // Makes the callbacks that are due; true when there were any.
   virtual bool poll(int64_t now_ns) = 0;
   bool is_done() const { return is_done_; }
+  // The network has done its part: no kernel ends before.
+  bool has_flowed() const { return has_flowed_; }
   const Comm* comm() const { return comm_; }
 
  protected:
   std::atomic<bool> is_done_{false};
+  std::atomic<bool> has_flowed_{true};
 
  private:
   const Comm* comm_;

@@ -10,13 +10,16 @@ using namespace ci::nccl;
 namespace {
 
 constexpr int64_t kChannelSkewNs = 100;
+constexpr int kPollUs = 100;
 constexpr int kIdlePollUs = 2000;  // nothing has moved for a while
+constexpr int kIdlePolls = 200;
 constexpr const char* kPhases[] = {"initial_sync", "compute", "final_sync"};
 
 class KernelWork : public Work {
  public:
   KernelWork(Process& process, Gpu& gpu, const std::shared_ptr<Task>& task)
-      : Work(task->comm), process_(process), gpu_(gpu), task_(task), run_(task->run), parent_(task->event) {
+      : Work(task->comm), process_(process), gpu_(gpu), task_(task), run_(task->run), parent_(task->event),
+        network_(task->works) {
     for (int channel = 0; channel < kMaxChannels; channel++)
       if (task->channels() >> channel & 1) channels_.push_back({channel, nullptr, 0});
     is_done_ = channels_.empty();
@@ -32,7 +35,7 @@ class KernelWork : public Work {
       if (channel.stage == 0 && now_ns >= start_ns + skew_ns) {
         if (!task_->op->is_stop_first) start(channel, start_ns + skew_ns, now_ns);
         channel.stage = 1;
-      } else if (channel.stage == 1 && end_ns != 0 && now_ns >= end_ns && !(run_->dead_channels >> channel.id & 1)) {
+      } else if (channel.stage == 1 && end_ns != 0 && now_ns >= end_ns && is_free(channel.id)) {
         stop(channel, start_ns + skew_ns, end_ns - skew_ns);
         channel.stage = 2;
         n_stopped_++;
@@ -56,6 +59,12 @@ class KernelWork : public Work {
     if (task_->op->children == Children::kAfter) return task_->is_event_stopped;
     if (task_->op->children == Children::kLate) return task_->group->is_left;
     return true;
+  }
+
+  // A kernel cannot leave a channel while its data are still to be sent or to come.
+  bool is_free(int channel) const {
+    if (run_->dead_channels >> channel & 1) return false;
+    return std::all_of(network_.begin(), network_.end(), [](const auto& work) { return work->has_flowed(); });
   }
 
   void start(Channel& channel, int64_t start_ns, int64_t now_ns) {
@@ -119,6 +128,7 @@ class KernelWork : public Work {
   std::shared_ptr<Task> task_;
   std::shared_ptr<Run> run_;
   void* parent_;  // the task's handle at hand-over: a replay may change it meanwhile
+  std::vector<std::shared_ptr<Work>> network_;  // proxy ops of the same task
   std::vector<Channel> channels_;
   size_t n_stopped_ = 0;
 };
@@ -129,6 +139,7 @@ class ProxyWork : public Work {
       : Work(task->comm), process_(process), task_(task), run_(task->run), parent_(task->event), channel_(channel),
         is_send_(is_send), has_steps_(is_emitted(process.plugin.nccl(), kProxyStep, task->mask)) {
     steps_.resize(static_cast<size_t>(task->op->n_transfers));
+    has_flowed_ = false;
   }
 
   bool poll(int64_t) override {
@@ -138,6 +149,9 @@ class ProxyWork : public Work {
     for (size_t i = n_done_; i < steps_.size() && i < n_done_ + kProxyStepsInFlight; i++)
       has_moved = advance(i) || has_moved;
     while (n_done_ < steps_.size() && steps_[n_done_].stage == kOver) n_done_++;
+    const int last = is_send_ ? kSendWait : kRecvGpuWait;
+    has_flowed_ = std::all_of(steps_.begin() + static_cast<long>(n_done_), steps_.end(),
+                              [last](const StepState& step) { return step.stage == kOver || step.stage == last; });
     if (n_done_ < steps_.size()) return has_moved;
     if (handle_ != nullptr) process_.plugin.stop(handle_);
     handle_ = nullptr;
@@ -308,7 +322,7 @@ bool Worker::is_idle() {
 }
 
 void Worker::run() {
-  int pause_us = 1;
+  int pause_us = 1, n_idle_polls = 0;
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
     if (works_.empty()) wake_.wait(lock, [this] { return is_ending_ || n_open_ > 0; });
@@ -320,7 +334,8 @@ void Worker::run() {
     lock.unlock();
     for (const auto& call : calls) call();
     const bool has_moved = poll_works() || !calls.empty();
-    pause_us = has_moved ? 1 : std::min(pause_us * 2, kIdlePollUs);
+    n_idle_polls = has_moved ? 0 : n_idle_polls + 1;
+    pause_us = has_moved ? 1 : std::min(pause_us * 2, n_idle_polls < kIdlePolls ? kPollUs : kIdlePollUs);
     lock.lock();
     n_open_ -= calls.size();
     if (!works_.empty() && calls_.empty()) wake_.wait_for(lock, std::chrono::microseconds(pause_us));
