@@ -122,8 +122,8 @@ CODES: dict[str, tuple[str, ...]] = {
     STAGE: ("ranks", "op", "comm", "match_seq", "stage"),
     # channels of one rank that have not stopped, of n_channels
     CHANNELS: ("rank", "channels", "n_channels"),
-    # a rank inside several P2P calls made at once, and the ranks whose calls have not finished
-    PENDING: ("rank", "n_calls", "comm", "peers", "age_ns"),
+    # ranks inside many P2P calls made at once, and the ranks with whom theirs have not finished
+    PENDING: ("ranks", "comm", "peers", "age_ns"),
     # the stack itself is in Evidence.text
     STACK: ("rank", "source"),
     # median cost of this rank over the steps in which it acted, and the median step time

@@ -25,13 +25,14 @@ from comminsight.diagnosis.hang_evidence import (
 from comminsight.diagnosis.killed import judge_killed
 from comminsight.diagnosis.presence import STANDSTILL_RATIO, Observed, observe
 from comminsight.diagnosis.signatures import Mismatch, first_mismatch
-from comminsight.diagnosis.stuck_evidence import pending_evidence
+from comminsight.diagnosis.stuck_evidence import pending_evidence, pending_nowhere
 from comminsight.diagnosis.waitfor import WaitGraph
 from comminsight.model.hang import HangEvent, Liveness, Presence, StackSource
 from comminsight.model.topology import Communicator
 from comminsight.model.verdict import Cause, Confidence, Evidence, Message, Verdict
 
 RULE = "hang"
+MAX_LOOKS = 2
 MIN_SILENT_NS = 250_000_000  # a recorder that lives shows it every 200 ms
 
 # A callback that does not come may also be a thread of the library that does not call.
@@ -140,6 +141,9 @@ def _no_verdict(observed: Observed, why: Message) -> Verdict:
         coverage=hang_coverage(observed.event),
         missing=(why, *missing_of(observed, None)),
         evidence=tuple(pending_evidence(observed)),
+        next_actions=tuple(
+            _stack_action(observed, rank) for rank in pending_nowhere(observed)[:MAX_LOOKS]
+        ),
         chain=hang_chain(observed, None, ()),
     )
 

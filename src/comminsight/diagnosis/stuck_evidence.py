@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from comminsight.diagnosis import codes
@@ -42,16 +43,32 @@ def stage_evidence(instance: Instance) -> Iterator[Evidence]:
 
 
 def pending_evidence(observed: Observed) -> Iterator[Evidence]:
-    """Whom the oldest fan-outs in flight wait for; it names them, and accuses nobody."""
-    folds = [op for op in observed.peerless if op.pending_peers]
-    for op in sorted(folds, key=lambda op: (op.start_ns, op.global_rank))[:MAX_PER_KIND]:
-        communicator = observed.communicators.get(op.comm_id)
-        if communicator is not None:
-            said = message(
-                codes.PENDING, rank=op.global_rank, n_calls=op.n_folded, comm=communicator.label,
-                peers=pending_ranks(op, communicator), age_ns=op.age_ns,
-            )  # fmt: skip
-            yield _evidence(said, op)
+    """Whom the fan-outs in flight wait for, those that most ranks wait for first; it names them,
+    and accuses nobody."""
+    found: dict[tuple[int, tuple[int, ...]], list[InFlightOp]] = {}
+    for op in observed.peerless:
+        if op.pending_peers and op.comm_id in observed.communicators:
+            peers = pending_ranks(op, observed.communicators[op.comm_id])
+            found.setdefault((op.comm_id, tuple(peers)), []).append(op)
+    ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
+    for (comm_id, waited_for), ops in ordered[:MAX_PER_KIND]:
+        said = message(
+            codes.PENDING, ranks=_ranks(ops), comm=observed.communicators[comm_id].label,
+            peers=list(waited_for), age_ns=max(op.age_ns for op in ops),
+        )  # fmt: skip
+        yield _evidence(said, ops[0] if len(ops) == 1 else None)
+
+
+def pending_nowhere(observed: Observed) -> list[int]:
+    """Ranks that fan-outs wait for and that are in no op of that communicator themselves, those
+    that most wait for first: where to look, and no proof."""
+    inside = {(op.global_rank, op.comm_id) for op in observed.event.in_flight}
+    counts: Counter[int] = Counter()
+    for op in observed.peerless:
+        if op.comm_id in observed.communicators:
+            peers = pending_ranks(op, observed.communicators[op.comm_id])
+            counts.update(peer for peer in peers if (peer, op.comm_id) not in inside)
+    return [rank for rank, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
 
 
 def pending_ranks(op: InFlightOp, communicator: Communicator) -> list[int]:

@@ -79,6 +79,8 @@ def stage_of(op: InFlightOp) -> Stage:
 
 
 def _stage_in_kernel(op: InFlightOp) -> Stage:
+    if op.is_peerless:
+        return Stage.INSIDE  # its calls share channels: that all have stopped once tells nothing
     n_stopped = op.stopped_mask.bit_count()
     if n_stopped >= op.n_channels > 0:
         return Stage.FINISHED

@@ -42,7 +42,8 @@ def judge_end(
 
     Evidence that a launcher gathered comes with stacks. Without one (its process was killed, or
     the site has its own) the last view tells of ops that the recorders found overdue; not where
-    all ended in order, since then nobody waited.
+    all ended in order, since then nobody waited. A hang that nobody could be named for is told
+    where there is evidence of whom it waits for.
     """
     if lasting:
         return (judge_hang(lasting[-1], trace.communicators),)
@@ -50,8 +51,11 @@ def judge_end(
     has_ended_well = all(state.liveness is Liveness.CLOSED for state in at_end.ranks)
     if not has_ended_well and any(op.is_overdue for op in at_end.waiting):
         rules.insert(0, judge_hang)
-    verdicts = (rule(at_end, trace.communicators) for rule in rules)
-    return next(((found,) for found in verdicts if found.cause not in UNREMARKABLE), ())
+    verdicts = [rule(at_end, trace.communicators) for rule in rules]
+    found = next((verdict for verdict in verdicts if verdict.cause not in UNREMARKABLE), None)
+    hang = verdicts[0]
+    is_open = hang.cause is Cause.NO_VERDICT and bool(hang.evidence)
+    return tuple(v for v in (found, hang if is_open else None) if v is not None)
 
 
 def is_unresolved(event: HangEvent, trace: RunTrace) -> bool:

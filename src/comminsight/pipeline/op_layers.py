@@ -153,6 +153,8 @@ def _ended_kernel(op: OpSource) -> Facts:
 
 
 def _running(op: OpSource, flying: InFlightOp) -> Facts:
+    if flying.is_peerless:  # its calls share channels
+        return {"begin_offset_ns": op.offset_ns(flying.start_ns)}
     return _known(
         begin_offset_ns=op.offset_ns(flying.start_ns),
         channels_begun=list(channels(flying.started_mask)),

@@ -43,6 +43,7 @@ HANG_CAUSES = frozenset(
         Cause.PEER_UNREACHABLE,
     }
 )
+HANG_RULE = "hang"  # also where it names nobody
 ABSENT_CAUSES = frozenset({Cause.RANK_NOT_ENTERED, Cause.CONTROL_FLOW_SKIP, Cause.P2P_UNMATCHED})
 SLOW_CAUSES = frozenset({Cause.COMPUTE_STRAGGLER, Cause.LOAD_IMBALANCE, Cause.SLOW_LINK})
 MAX_NODES = 3
@@ -74,11 +75,13 @@ def _headline_code(verdict: Verdict) -> tuple[str, dict[str, MessageParam]]:
     A rank that left in order did not die, though its peers miss it all the same; processes that
     all failed were not ended from outside; delays that wander are more than no verdict.
     """
-    said = {entry.message.code: entry.message.params for entry in verdict.evidence}
+    said = {entry.message.code: entry.message.params for entry in reversed(verdict.evidence)}
     if verdict.cause is Cause.RANK_DEAD and "evidence.left" in said:
         return "headline.RANK_LEFT", {}
     if verdict.cause is Cause.NO_VERDICT and "evidence.recurs_rotating" in said:
         return "headline.DELAY_WANDERS", said["evidence.recurs_rotating"]
+    if verdict.cause is Cause.NO_VERDICT and "evidence.pending" in said:
+        return "headline.PENDING", said["evidence.pending"]
     if verdict.cause is Cause.JOB_KILLED and _have_all_failed(verdict):
         return "headline.JOB_FAILED", {}
     if is_open_link(verdict):
@@ -170,10 +173,10 @@ def write_verdict(page: Page, verdict: Verdict, report: RunReport) -> None:
 
 
 def _block_heading(verdict: Verdict) -> str:
-    if verdict.cause in HANG_CAUSES:
-        return "hang"
     if verdict.cause is Cause.JOB_KILLED:
         return "end"
+    if verdict.cause in HANG_CAUSES or verdict.rule == HANG_RULE:
+        return "hang"
     return "culprit" if verdict.culprits else "speed"
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from comminsight.diagnosis.stuck_op import Stage, by_stage, channels, stage_of, wait_sides
-from comminsight.model.ops import SlotFlag, WaitSide
+from comminsight.model.ops import Op, RecordKind, SlotFlag, WaitSide
 from tests.unit.diagnosis.events import AR, nccl_op
 
 F = SlotFlag
@@ -73,6 +74,12 @@ def test_a_side_that_was_not_recorded_is_not_read() -> None:
 def test_an_op_whose_channels_are_not_counted_is_never_finished(stopped: int, stage: Stage) -> None:
     op = nccl_op(0, 0, AR, 1, TASK, started_mask=ALL, stopped_mask=stopped)
     assert stage_of(op) is stage
+
+
+def test_the_shared_channels_of_a_fan_out_tell_only_that_it_runs() -> None:
+    more = {"kind": RecordKind.P2P, "n_folded": 20, "n_channels": 2}
+    base = nccl_op(0, 0, Op.ALL_TO_ALL, 1, TASK, started_mask=3, stopped_mask=3)
+    assert stage_of(msgspec.structs.replace(base, **more)) is Stage.INSIDE
 
 
 def test_ops_by_stage_go_the_way_of_an_op() -> None:

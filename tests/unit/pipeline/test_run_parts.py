@@ -208,6 +208,21 @@ def test_what_a_run_hangs_in_or_ended_by(lasting, last, causes):
     assert [v.cause for v in judge_end(lasting, last, trace)] == causes
 
 
+@pytest.mark.parametrize(
+    ("liveness", "causes"),
+    [(ALIVE, [Cause.NO_VERDICT]), (DEAD, [Cause.JOB_KILLED, Cause.NO_VERDICT])],
+)
+def test_a_hang_in_a_fan_out_is_told_though_nobody_is_named(liveness, causes):
+    fold = msgspec.structs.replace(
+        waiting(0), kind=RecordKind.P2P, op=Op.ALL_TO_ALL, n_folded=20, pending_peers=(1,)
+    )
+    comms = comm_rows(comm_row(1, "0-1", me=0, desc=b"ep"))
+    trace = run_trace((replace(session(0), comms=comms),), {}, 2)
+    found = judge_end([], at_end(fold, liveness=liveness), trace)
+    assert [verdict.cause for verdict in found] == causes
+    assert [e.message.params["peers"] for e in found[-1].evidence] == [[1]]
+
+
 def verdict_with_stacks(*ranks):
     stacks = tuple(
         Evidence(kind="stack", message=Message("evidence.stack"), global_rank=rank)

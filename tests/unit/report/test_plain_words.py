@@ -194,3 +194,18 @@ def test_a_chinese_report_has_no_english_sentence() -> None:
             re.findall(r"(?:\b[a-z]{2,} ){2,}[a-z]{2,}\b", text.replace("torchrun train.py", ""))
             == []
         )
+
+
+@pytest.mark.parametrize(
+    ("lang", "wanted"),
+    [("en", "ranks 0-2 hang in many P2P calls made at once, which wait for rank 3"),
+     ("zh", "在等 Rank 3")],
+)  # fmt: skip
+def test_a_hang_that_nobody_could_be_named_for_says_whom_it_waits_for(
+    lang: str, wanted: str
+) -> None:
+    params = {"ranks": [0, 1, 2], "comm": "EP ep#0", "peers": [3], "age_ns": 9}
+    pending = Evidence(kind="record", message=Message("evidence.pending", params))
+    verdict = replace(HANG, cause=Cause.NO_VERDICT, culprits=(), evidence=(pending,))
+    text = render_report(report(verdict), lang=lang)
+    assert wanted in " ".join(text.split())
