@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from comminsight.capture.box import read_box
+from comminsight.cli import report
+from comminsight.errors import ExitCode
 from comminsight.format.layout import SLOT_OVERDUE
-from comminsight.model.verdict import Cause
+from comminsight.model.verdict import Cause, Confidence
 from comminsight.run import open_run
 from tests.unit.nccl.scenes import LIBRARY, PROGRAM, kill_all, settled, staged
 
-OVERDUE_S = 0.2
+OVERDUE_S = 0.1
 PATIENCE_S = 3.0
 
 pytestmark = [
@@ -32,7 +34,8 @@ pytestmark = [
 
 @dataclass(frozen=True)
 class Hang:
-    """``comm`` and ``match_seq`` name the first bad op, which may be that of any of ``comm``."""
+    """``comm`` and ``match_seq`` name the first bad op, which may be that of any of ``comm``;
+    ``stage`` is how far the op of the culprits came, or of all where nobody is named."""
 
     scenario: str
     cause: Cause
@@ -42,8 +45,10 @@ class Hang:
     match_seq: int = 4
     releases: tuple[str, ...] = ("2.27", "2.30", "2.32")
     env: dict[str, str] = field(default_factory=dict)
+    stage: str = ""
 
 
+API = ("2.30", "2.32")
 DEEP = {"COMMINSIGHT_NCCL_MASK": "deep"}
 
 HANGS = (
@@ -54,19 +59,19 @@ HANGS = (
     Hang("root", Cause.ROOT_MISMATCH, (3,), (0, 1, 2)),
     Hang("order", Cause.CROSS_GROUP_CYCLE, (0, 1), comm=("a", "b"), match_seq=2),
     Hang("order_stream", Cause.CROSS_GROUP_CYCLE, (0, 1), comm=("a", "b"), match_seq=2),
-    Hang("behind_compute", Cause.KERNEL_NOT_STARTED, (2,), (0, 1, 3)),
-    Hang("dead_channel", Cause.ALL_PRESENT_STUCK, (), (0, 1, 2, 3)),
-    Hang("dead_nic", Cause.ALL_PRESENT_STUCK, (), (0, 1, 2, 3)),
-    Hang("dead_nic", Cause.PEER_UNREACHABLE, (1,), (0, 2, 3), env=DEEP),
+    Hang("behind_compute", Cause.KERNEL_NOT_STARTED, (2,), (0, 1, 3), stage="not_started"),
+    Hang("dead_channel", Cause.ALL_PRESENT_STUCK, (), (0, 1, 2, 3), stage="partly_stopped"),
+    Hang("dead_nic", Cause.ALL_PRESENT_STUCK, (), (0, 1, 2, 3), stage="inside"),
+    Hang("dead_nic", Cause.PEER_UNREACHABLE, (1,), (0, 2, 3), env=DEEP, stage="network"),
     Hang("dead_link", Cause.PEER_UNREACHABLE, (1, 2), (), match_seq=1, env=DEEP),
     Hang("killed", Cause.RANK_DEAD, (2,), (0, 1, 3)),
     Hang("blocked_launch", Cause.RANK_NOT_ENTERED, (1,), (0, 2, 3), releases=("2.27",)),
-    Hang("blocked_launch", Cause.HOST_BLOCKED, (1,), (0, 2, 3), releases=("2.30", "2.32")),
+    Hang("blocked_launch", Cause.HOST_BLOCKED, (1,), (0, 2, 3), releases=API, stage="launch"),
     Hang("p2p_cycle", Cause.CROSS_GROUP_CYCLE, (0, 1, 2, 3), match_seq=1),
     Hang("open_group", Cause.RANK_NOT_ENTERED, (0,), (1, 2, 3), releases=("2.27",)),
-    Hang("open_group", Cause.GROUP_MISUSE, (0,), (1, 2, 3), releases=("2.30", "2.32")),
+    Hang("open_group", Cause.GROUP_MISUSE, (0,), (1, 2, 3), releases=API, stage="open_group"),
     Hang("stuck_connect", Cause.RANK_NOT_ENTERED, (1,), (0, 2, 3), releases=("2.27",)),
-    Hang("stuck_connect", Cause.HOST_BLOCKED, (1,), (0, 2, 3), releases=("2.30", "2.32")),
+    Hang("stuck_connect", Cause.HOST_BLOCKED, (1,), (0, 2, 3), releases=API, stage="host"),
 )
 NO_HANGS = ("slow_rank", "idle", "unobservable_last", "lost_stops")
 
@@ -121,6 +126,14 @@ def check(hang, verdict):
     assert told == (hang.cause, hang.culprits, hang.victims)
     assert verdict.first_bad_op.comm_label.split()[-1].partition("#")[0] in hang.comm
     assert verdict.first_bad_op.match_seq == hang.match_seq
+    if hang.stage:
+        assert stages(verdict)[f"stage.{hang.stage}"] >= set(hang.culprits or hang.victims)
+
+
+def stages(verdict):
+    """Ranks by how far their op came, as the evidence says."""
+    told = [e.message.params for e in verdict.evidence if e.message.code == "evidence.stage"]
+    return {params["stage"]: set(params["ranks"]) for params in told}
 
 
 @pytest.mark.parametrize(("hang", "release"), CASES)
@@ -139,3 +152,22 @@ def test_what_only_looks_like_a_hang_accuses_nobody(scenario, release, scene):
     kill_all(process, spool.parent / "boxes")
     verdicts = open_run(spool).report().verdicts
     assert not any(v.culprits for v in verdicts if v.rule == "hang")
+
+
+def test_what_the_mask_left_out_is_said(scene):
+    _, spool = scene("dead_nic", "2.30")
+    assert "missing.network_events" in {missing.code for missing in hang_of(spool).missing}
+    assert hang_of(spool).culprits == ()
+
+
+def test_one_end_of_a_dead_path_is_a_lead_and_not_a_verdict(scene):
+    _, spool = scene("dead_nic", "2.32", **DEEP)
+    assert hang_of(spool).confidence is Confidence.LOW
+
+
+def test_the_command_line_tells_it_in_words(scene, capsys):
+    _, spool = scene("behind_compute", "2.32")
+    assert report.main([str(spool), "--fail-on", "any"]) == ExitCode.FINDING
+    told = " ".join(capsys.readouterr().out.split())
+    assert "Rank 2" in told
+    assert "its kernel does not begin on the GPU" in told
