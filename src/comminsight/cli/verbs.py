@@ -21,6 +21,7 @@ VERBS: dict[str, Verb] = {
     "report": Verb("comminsight.cli.report", "say what went wrong in a run, and who caused it"),
     "steps": Verb("comminsight.cli.steps", "list the training steps of a run"),
     "templates": Verb("comminsight.cli.templates", "say why which step template was taken"),
+    "template": Verb("comminsight.cli.template", "propose a step template from a run (learn)"),
     "show": Verb(
         "comminsight.cli.show", "list the ops of one rank in one step, or one op layer by layer"
     ),

@@ -47,12 +47,14 @@ class FoundPeriod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CounterExample(msgspec.Struct, frozen=True, kw_only=True):
-    """A period of one rank that is not like the others: ops too many and ops too few, by kind.
+    """A period that is not like the others: ops too many and ops too few, by kind, the same on all
+    ``ranks``.
 
-    ``seq`` is the arrival number of the op that begins it, ``period`` counts from 0.
+    ``seq`` is the arrival number of the op that begins it on the first of them, ``period`` counts
+    from 0.
     """
 
-    global_rank: int
+    ranks: tuple[int, ...]
     period: int
     seq: int
     extra: tuple[str, ...] = ()

@@ -25,7 +25,7 @@ from comminsight.model.learning import (
 from comminsight.model.ops import CommRole, Op
 from comminsight.model.verdict import Message
 from comminsight.semantics.op_kinds import SMALL_BYTES, Detail, KindTable, position_of
-from comminsight.semantics.period import RankCodes, RankStream
+from comminsight.semantics.period import Periods, RankCodes, RankStream
 from comminsight.semantics.period_choice import MIN_TIMES, Choice, Level, Marked, choose_period
 from comminsight.semantics.step_cut import find_cut
 from comminsight.semantics.template import Sequence as Symbols
@@ -218,7 +218,7 @@ def _learning(
 ) -> TemplateLearning:
     ranks, fits = proposal.ranks, proposal.fits
     in_order = sorted(ranks, key=lambda rank: rank.codes.stream.global_rank)
-    examples = [example for rank in in_order for example in _examples(rank, table)]
+    examples = _examples(in_order, table)
     evidence = Counter(rank.cut.evidence for rank in ranks)
     n_periods = sum(len(rank.periods.is_regular) for rank in ranks)
     n_regular = sum(int(rank.periods.is_regular.sum()) for rank in ranks)
@@ -247,25 +247,29 @@ def _described(learning: TemplateLearning, template: Template) -> TemplateLearni
     )
 
 
-def _examples(rank: CutRank, table: KindTable) -> list[CounterExample]:
-    """The first periods of the rank that are not like the others."""
-    calls = rank.codes.codes[Detail.CALL]
-    periods = rank.periods
-    usual = Counter(calls[periods.first[rank.cut.example] : periods.end[rank.cut.example]].tolist())
-    examples = []
-    for index in np.flatnonzero(~periods.is_regular)[:_MAX_EXAMPLES].tolist():
-        first, end = int(periods.first[index]), int(periods.end[index])
-        own = Counter(calls[first:end].tolist())
-        examples.append(
-            CounterExample(
-                global_rank=rank.codes.stream.global_rank,
-                period=index,
-                seq=int(rank.codes.stream.rows["seq"][first]),
-                extra=_counted(own - usual, table),
-                missing=_counted(usual - own, table),
-            )
+def _examples(ranks: Sequence[CutRank], table: KindTable) -> list[CounterExample]:
+    """The first periods that are not like the others, each once for all ranks that have it."""
+    found: dict[tuple[int, tuple[str, ...], tuple[str, ...]], list[tuple[int, int]]] = {}
+    for rank in ranks:
+        calls, periods = rank.codes.codes[Detail.CALL], rank.periods
+        usual = Counter(_calls_of(calls, periods, rank.cut.example))
+        for index in np.flatnonzero(~periods.is_regular)[:_MAX_EXAMPLES].tolist():
+            own = Counter(_calls_of(calls, periods, index))
+            key = index, _counted(own - usual, table), _counted(usual - own, table)
+            seq = int(rank.codes.stream.rows["seq"][periods.first[index]])
+            found.setdefault(key, []).append((rank.codes.stream.global_rank, seq))
+    return [
+        CounterExample(
+            ranks=tuple(rank for rank, _ in places), period=period, seq=places[0][1],
+            extra=extra, missing=missing,
         )
-    return examples
+        for (period, extra, missing), places in sorted(found.items())
+    ]  # fmt: skip
+
+
+def _calls_of(calls: np.ndarray, periods: Periods, index: int) -> list[int]:
+    found: list[int] = calls[periods.first[index] : periods.end[index]].tolist()
+    return found
 
 
 def _counted(calls: Counter[int], table: KindTable) -> tuple[str, ...]:
