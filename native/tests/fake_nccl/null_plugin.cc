@@ -1,10 +1,18 @@
 // A plugin that does nothing but answer: the baseline of measurements, and the subject of this program's own tests.
+// NEWEST leaves out newer tables; FORGETS leaves handles unwritten, as a plugin must not.
 #include <stdlib.h>
 
 #include "nccl/abi_v4.h"
 #include "nccl/abi_v5.h"
 #include "nccl/abi_v6.h"
 #include "nccl/abi_v7.h"
+
+#ifndef NEWEST
+#define NEWEST 7
+#endif
+#ifndef FORGETS
+#define FORGETS 0
+#endif
 
 namespace {
 using namespace ci::nccl;
@@ -28,7 +36,7 @@ Result init_v5(void** context, uint64_t, int32_t* out, const char*, int32_t, int
 }
 template <class D>
 Result start(void*, void** handle, D*) {
-  *handle = kSomething;
+  if (!FORGETS) *handle = kSomething;
   return kSuccess;
 }
 Result stop(void*) { return kSuccess; }
@@ -39,5 +47,7 @@ Result state(void*, int32_t, StateArgs*) { return kSuccess; }
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 EXPORTED const TableV4 ncclProfiler_v4 = {"null", init_v4, start<DescriptorV4>, stop, state, stop};
 EXPORTED const TableV5 ncclProfiler_v5 = {"null", init_v5, start<DescriptorV5>, stop, state, stop};
+#if NEWEST > 5
 EXPORTED const TableV6 ncclProfiler_v6 = {"null", init_v5, start<DescriptorV6>, stop, state, stop};
 EXPORTED const TableV7 ncclProfiler_v7 = {"null", init_v5, start<DescriptorV7>, stop, state, stop};
+#endif

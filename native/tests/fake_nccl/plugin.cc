@@ -246,7 +246,6 @@ void Plugin::release() {
   dlclose(library_);
   library_ = table_ = nullptr;
   version_ = 0;
-  mask_ = 0;
   is_usable_ = false;
 }
 
