@@ -14,10 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from comminsight.model.ops import Op, RecordKind
+from comminsight.model.ops import Op, RecordKind, TimingSource
 from comminsight.model.topology import SessionIdentity
 from comminsight.model.trace import ClockOffsets, RankTrace
 from comminsight.model.units import AlignedNs, LocalNs
+
+UNBOUNDED_NS = (1 << 32) - 1  # a clock_error_ns that says that nothing bounds the mapping
 
 # Every member of these depends on every other; a broadcast root or a sender may run ahead.
 SYNCHRONISING_OPS = (
@@ -73,6 +75,21 @@ def wall_clocks(sessions: Sequence[SessionIdentity]) -> ClockOffsets:
             wall[session.boot_id] = pair
     reference_ns = next(iter(wall.values()), (0, 0))[1]
     return ClockOffsets(offset_ns={boot: pair[1] - reference_ns for boot, pair in wall.items()})
+
+
+def stamp_error_ns(ranks: Sequence[RankTrace]) -> int:
+    """By how much the starts of two ranks may be apart though they are at once: twice the typical
+    bound of GPU stamps mapped to their host, of the rank where it is widest; 0 without such stamps.
+
+    Stamps without any known bound (NCCL before 2.28 tells nothing before a launch) are left out.
+    """
+    errors = []
+    for rank in ranks:
+        is_mapped = rank.ops["timing_source"] == TimingSource.GPU
+        is_mapped &= rank.ops["clock_error_ns"] < UNBOUNDED_NS
+        own = rank.ops["clock_error_ns"][is_mapped]
+        errors.append(int(np.median(own)) if len(own) else 0)
+    return 2 * max(errors, default=0)
 
 
 def estimate_clocks(ranks: Sequence[RankTrace]) -> ClockOffsets:

@@ -11,7 +11,7 @@ import numpy as np
 from comminsight.analysis.alignment import AlignedStep, align_steps
 from comminsight.analysis.batches import share_layout
 from comminsight.analysis.blame import Blame, blame
-from comminsight.analysis.clock import estimate_clocks, wall_clocks
+from comminsight.analysis.clock import estimate_clocks, stamp_error_ns, wall_clocks
 from comminsight.analysis.columns import Cut, OpColumns, OpSource, cut_columns, op_source
 from comminsight.analysis.matching import Instances, match_ops
 from comminsight.analysis.program import UNKNOWN_NS, StepProgram, step_program
@@ -51,7 +51,7 @@ def run_sources(trace: RunTrace, clock: Clock = "aligned") -> RunSources:
         number, domain = index[rank.global_rank], alone.get(rank.session.boot_id, -1)
         source = op_source(rank, number, trace.communicators, clocks, domain)
         sessions[rank.session.session_id] = source
-    error_ns = aligned.max_error_ns
+    error_ns = aligned.max_error_ns + stamp_error_ns(trace.ranks)
     if clock == "raw":
         error_ns += _disagreement_ns(clocks, aligned)
     return RunSources(trace, error_ns, global_ranks, sessions)

@@ -38,6 +38,8 @@ NO_PROXY = "layer.no_proxy"
 NO_KERNEL_SEEN = "layer.no_kernel"
 FIRST_ABI_WITH_CALLS = 5
 HIDES_TASK = (EndReason.NO_TASK, EndReason.COPY_ENGINE)
+OF_STEPS = ("posted_bytes", "transmitted_bytes", "done_bytes", "n_send_steps", "n_recv_steps")
+OF_PROXIES = ("n_proxy_ops", "n_proxy_ops_done")
 WAITS = ("gpu", "peer", "network", "arrival")
 US = 1_000
 Facts = dict[str, MessageParam]
@@ -186,11 +188,9 @@ def _sides(flying: InFlightOp) -> Iterator[tuple[str, MessageParam]]:
 
 
 def _summary(op: OpSource, net: np.ndarray) -> Facts:
-    facts: Facts = {
-        name: int(net[name])
-        for name in ("posted_bytes", "transmitted_bytes", "done_bytes", "n_send_steps",
-                     "n_recv_steps", "n_proxy_ops", "n_proxy_ops_done")
-    }  # fmt: skip
+    has_steps = bool(net["n_send_steps"] or net["n_recv_steps"])  # with the mask `deep`
+    names = (*OF_STEPS, *OF_PROXIES) if has_steps else OF_PROXIES
+    facts: Facts = {name: int(net[name]) for name in names}
     for name, field in (("first", "first_event_ns"), ("last", "last_event_ns")):
         if net[field]:
             facts[f"{name}_offset_ns"] = op.offset_ns(int(net[field]))

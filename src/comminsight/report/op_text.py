@@ -11,6 +11,7 @@ from comminsight.report.catalogue import Catalogue
 from comminsight.report.page import Page
 
 MAX_RANKS = 8
+UNBOUNDED_NS = (1 << 32) - 1  # of a clock error: nothing bounds it
 CHANNEL_LISTS = frozenset({"channels_begun", "channels_running", "channels_ended"})
 CODED = frozenset({"send_wait", "receive_wait"})
 WORDED = frozenset({"timing"})
@@ -65,6 +66,8 @@ def _range(story: OpStory) -> str:
 
 
 def _shown(name: str, value: MessageParam, words: Catalogue) -> str:
+    if name == "clock_error_ns" and value == UNBOUNDED_NS:
+        return words.text("layer.unbounded")
     if name in CODED:
         return words.text(str(value))
     if name in WORDED:

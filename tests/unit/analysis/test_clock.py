@@ -2,14 +2,16 @@ import numpy as np
 import pytest
 
 from comminsight.analysis.clock import (
+    UNBOUNDED_NS,
     align_rows,
     estimate_clocks,
     offset_between,
+    stamp_error_ns,
     to_aligned,
     wall_clocks,
 )
 from comminsight.model.event import OP_DTYPE
-from comminsight.model.ops import Op, RecordKind
+from comminsight.model.ops import Op, RecordKind, TimingSource
 from comminsight.model.topology import SessionIdentity
 from comminsight.model.trace import ClockOffsets, RankTrace
 from comminsight.model.units import LocalNs
@@ -97,3 +99,25 @@ def test_wall_clocks_take_the_earliest_pair_of_a_node() -> None:
 
     clocks = wall_clocks([session("a", 9, 1010), session("a", 5, 1005), session("b", 50, 1060)])
     assert clocks.offset_ns == {"a": 0, "b": 10}
+
+
+def stamped(*errors_ns: int, source: TimingSource = TimingSource.GPU) -> RankTrace:
+    trace = rank_trace("a", [0] * len(errors_ns), [1] * len(errors_ns))
+    trace.ops["clock_error_ns"], trace.ops["timing_source"] = errors_ns, source
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("ranks", "error_ns"),
+    [
+        ([stamped(10, 20, 900), stamped(5)], 40),  # of the widest rank, typical, and of two ranks
+        ([stamped(10, UNBOUNDED_NS)], 20),
+        ([stamped(UNBOUNDED_NS)], 0),
+        ([stamped(70, source=TimingSource.HOST_FUTURE)], 0),
+        ([], 0),
+    ],
+)
+def test_starts_are_as_sure_as_the_stamps_of_two_gpus(
+    ranks: list[RankTrace], error_ns: int
+) -> None:
+    assert stamp_error_ns(ranks) == error_ns

@@ -23,6 +23,7 @@ from comminsight.model.ops import (
 )
 from comminsight.model.views import Layer, OpStory
 from comminsight.pipeline.op_view import find_communicator, parse_op
+from comminsight.report.op_text import render_op
 from comminsight.run import Run, open_run
 from tests.builders import (
     MS,
@@ -76,7 +77,7 @@ def gpu_op(**more: int) -> np.ndarray:
 def test_a_finished_op_from_its_call_to_the_network(tmp_path: Path) -> None:
     op = gpu_op()
     net = net_summary(
-        op, 2, posted_bytes=64, done_bytes=64, n_proxy_ops=4, n_proxy_ops_done=4,
+        op, 2, posted_bytes=64, done_bytes=64, n_send_steps=1, n_proxy_ops=4, n_proxy_ops_done=4,
         arrival_wait_us=5, last_event_ns=104 * MS,
     )  # fmt: skip
     found = layers(run_of(tmp_path, ops(op, net)))
@@ -120,6 +121,21 @@ def test_why_the_call_or_the_network_is_missing(
 ) -> None:
     found = layers(run_of(tmp_path, gpu_op(flags=flags), abi=abi, backend=backend))
     assert (found["api"].reason, found["network"].reason) == (api, network)
+
+
+def test_what_only_steps_tell_is_not_told_without_them(tmp_path: Path) -> None:
+    op = gpu_op()
+    found = layers(run_of(tmp_path, ops(op, net_summary(op, 2, n_proxy_ops=4))))
+    assert found["network"].facts.keys() == {
+        "n_proxy_ops", "n_proxy_ops_done", "first_offset_ns", "last_offset_ns",
+    }  # fmt: skip
+
+
+def test_a_mapping_that_nothing_bounds_says_so(tmp_path: Path) -> None:
+    run = run_of(tmp_path, gpu_op(clock_error_ns=2**32 - 1))
+    assert "no known bound" in render_op(run.op_stories("#0:1"))
+    bounded = run_of(tmp_path, gpu_op(clock_error_ns=7_000))
+    assert "7.00 us" in render_op(bounded.op_stories("#0:1"))
 
 
 def test_an_op_without_transfers_beside_one_that_has_some(tmp_path: Path) -> None:
