@@ -99,6 +99,8 @@ def _advances_equally(ranks: Sequence[RankAnchors]) -> AnchorCheck:
     rule = AnchorRule.ADVANCES_EQUALLY
     if len(ranks) < _MIN_STEPS:
         return _one_rank(rule)
+    if pairs := tuple(rank.global_rank for rank in ranks if _is_p2p(rank)):
+        return _fails(rule, pairs, Message("anchor.p2p", {"ranks": list(pairs)}))
     paces = {rank.global_rank: _pace(rank) for rank in ranks}
     pace, odd = _outvoted(paces)
     if odd:
@@ -107,6 +109,10 @@ def _advances_equally(ranks: Sequence[RankAnchors]) -> AnchorCheck:
     if apart := _apart(ranks):
         return _fails(rule, apart, Message("anchor.other_ops", {"ranks": list(apart)}))
     return _holds(rule, Message("anchor.one_pace", {"n": pace}))
+
+
+def _is_p2p(rank: RankAnchors) -> bool:
+    return _usual(anchor.op for anchor in rank.anchors) in P2P_OPS
 
 
 def _pace(rank: RankAnchors) -> int:
@@ -122,9 +128,7 @@ def _apart(ranks: Sequence[RankAnchors]) -> tuple[int, ...]:
     members: dict[int, dict[int, set[int]]] = defaultdict(dict)
     for rank in ranks:
         comm_hash = _usual(anchor.comm_hash for anchor in rank.anchors)
-        taken = {a.match_seq for a in rank.anchors if a.op not in P2P_OPS}
-        if taken:
-            members[comm_hash][rank.global_rank] = taken
+        members[comm_hash][rank.global_rank] = {anchor.match_seq for anchor in rank.anchors}
     return tuple(sorted(rank for of_ranks in members.values() for rank in _odd_sets(of_ranks)))
 
 

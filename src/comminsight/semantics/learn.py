@@ -10,22 +10,26 @@ must prove, in this order:
 2. *separated runs*: other ops separate the gradient ops into runs of equal bytes: S is a run.
 3. *period*: nothing separates them, but the bucket sizes repeat with a period of unequal sizes.
 4. *pauses*: the pause before every nth gradient op is by far the longest of its block: S is n
-   buckets.
+   buckets. Or it is by far the longest before each of most separated runs: S is a run.
 
 A run that repeats a shorter one inside may be several steps and is not taken for 1 and 2.
 Otherwise the boundary is not decidable and nothing is learnt: a wrong step is worse than none.
-Blocks that other ops break into, or that do not add up, refute S.
+Blocks that other ops break into, or that do not add up, refute S unless they are few: records may
+be lost.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 
 import msgspec
 import numpy as np
 
 from comminsight.semantics.comm_table import CommTable
-from comminsight.semantics.learn_close import close_in_flight, close_until_open
+from comminsight.semantics.learn_close import close_until_open
+from comminsight.semantics.learn_pipeline import close_in_flight
 from comminsight.semantics.matcher import sound_suffix
 from comminsight.semantics.symbols import SymbolCoder
 from comminsight.semantics.template import Position, Sequence, Template
@@ -36,6 +40,7 @@ _MIN_BLOCKS = 3
 _MAX_PAUSED_BLOCK = 64
 _MIN_PAUSED_BLOCKS = 4
 _MIN_PAUSED_RATIO = 0.9
+_MAX_BAD_RATIO = 0.2  # of the blocks
 _PAUSE_FACTOR = 1.5  # longer by less is noise
 _LEARNERS = {"until_open": close_until_open, "in_flight": close_in_flight}
 
@@ -116,6 +121,7 @@ def _candidates(gradients: Gradients) -> list[tuple[int, int]]:
     if not ends and (period := _period(sizes)) and len(set(sizes[:period])) > 1:
         found.append((0, sum(sizes[:period])))
     found += [(first, sum(sizes[first : first + n])) for first, n in _paused(gradients)]
+    found += [(first, sum(sizes[first:last])) for first, last in _paused_runs(gradients, ends)]
     return found
 
 
@@ -151,24 +157,54 @@ def _paused(gradients: Gradients) -> list[tuple[int, int]]:
     return []
 
 
+def _paused_runs(gradients: Gradients, ends: list[int]) -> list[tuple[int, int]]:
+    """(first op, one past the last) of a run of the shape that most separated runs have, where the
+    pause before such a run is the longest around it: it is a step and not several."""
+    runs = [(first, last) for first, last in pairwise(ends) if last > first + 1]
+    shapes = Counter(tuple(gradients.sizes[first:last]) for first, last in runs)
+    if not shapes:
+        return []
+    shape, n_times = shapes.most_common(1)[0]
+    usual = [run for run in runs if tuple(gradients.sizes[slice(*run)]) == shape]
+    is_paused = [_is_paused(gradients.start_ns, *run) for run in usual]
+    is_enough = n_times >= max(_MIN_PAUSED_BLOCKS, len(runs) / 2)
+    is_clear = sum(is_paused) >= _MIN_PAUSED_RATIO * n_times
+    return usual[:1] if is_enough and is_clear else []
+
+
+def _is_paused(start_ns: np.ndarray, first: int, last: int) -> bool:
+    pauses = np.diff(start_ns[first - 1 : last])
+    return bool(pauses[0] > _PAUSE_FACTOR * pauses[1:].max())
+
+
 def _partition(gradients: Gradients, first: int, block_bytes: int) -> list[tuple[int, ...]] | None:
-    """Consecutive blocks of exactly ``block_bytes``; None if the bytes or other ops refute it."""
+    """Consecutive blocks of exactly ``block_bytes``; None if the bytes or other ops refute it.
+
+    A block that does not add up is passed over up to the next op that others separate, since a
+    record may be lost; where there are many of them it is no loss.
+    """
     blocks: list[tuple[int, ...]] = []
     block: list[int] = []
-    total_bytes = 0
+    total_bytes, n_bad = 0, 0
+    is_lost = False  # within a block that does not add up
     for size, is_separated in zip(
         gradients.sizes[first:], gradients.is_separated[first:], strict=True
     ):
-        if block and is_separated:
-            return None
+        if is_separated and (block or is_lost):
+            n_bad += bool(block)
+            block, total_bytes, is_lost = [], 0, False
+        if is_lost:
+            continue
         block.append(size)
         total_bytes += size
         if total_bytes == block_bytes:
             blocks.append(tuple(block))
             block, total_bytes = [], 0
         elif total_bytes > block_bytes or len(block) > _MAX_BLOCK:
-            return None
-    return blocks
+            n_bad, is_lost = n_bad + 1, True
+            block, total_bytes = [], 0
+    is_refuted = n_bad > _MAX_BAD_RATIO * (n_bad + len(blocks))
+    return None if is_refuted else blocks
 
 
 def _closes(position: Position, blocks: list[tuple[int, ...]]) -> tuple[Sequence, ...]:

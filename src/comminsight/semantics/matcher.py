@@ -119,6 +119,17 @@ def sound_suffix(
     return next((shape[-n:] for n in lengths if _is_sound(shape[-n:], shape, blocks)), None)
 
 
+def completions(sequence: tuple[int, ...], symbols: tuple[int, ...]) -> list[int]:
+    """Where a matcher of ``sequence`` completes in ``symbols``."""
+    found, state = [], 0
+    for index, symbol in enumerate(symbols):
+        state = state + 1 if symbol == sequence[state] else int(symbol == sequence[0])
+        if state == len(sequence):
+            found.append(index)
+            state = 0
+    return found
+
+
 def _is_sound(
     suffix: tuple[int, ...], shape: tuple[int, ...], blocks: Sequence[tuple[int, ...]]
 ) -> bool:

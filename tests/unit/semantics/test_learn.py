@@ -83,3 +83,27 @@ def test_pauses_decide_between_equal_buckets() -> None:
 def test_a_template_that_needs_no_learning_is_itself() -> None:
     plain = Template(name="plain", version=1)
     assert resolve(plain, rows("a"), CommTable()) is plain
+
+
+@pytest.mark.parametrize(
+    ("letters", "expected"),
+    [
+        ("..abc .abc .ac .abc .abc .abc", {"c"}),  # one of many lost: the others add up
+        ("..abc .ac .ac .abc", "gradient_bytes_not_constant"),
+        (".aaa .aa .aaa .aaa .aaa .aaa .aaa", {"aaa"}),  # separated, and paused where separated
+        (".aaaa .aaa .aaaa .aaaa .aaaa .aaaa .aaaa", {"aaaa"}),
+    ],
+)
+def test_lost_records_do_not_refute_what_most_steps_show(
+    letters: str, expected: set[str] | str
+) -> None:
+    assert closes(rows(letters, pauses=True)) == expected
+
+
+@pytest.mark.parametrize(
+    ("later_ns", "expected"), [(200_000, {"aa"}), (500_000, "gradient_bytes_undecided")]
+)
+def test_a_pause_must_stand_out(later_ns: int, expected: set[str] | str) -> None:
+    batch = rows(".aa.aa.aa.aa.aa.aa.aa.aa")  # 4 ms before a run, 2 ms inside
+    batch["start_ns"][2::3] += later_ns  # 3.8 to 2.2 ms, or 3.5 to 2.5 ms
+    assert closes(batch) == expected
