@@ -12,10 +12,9 @@ bool is_of_sampled_op(const Token& token) {
   return is_op && is_sampled(token.generation);
 }
 
-bool is_channel_over(Door& d, const Token& token) {
-  const ci_slot& slot = d.slots[token.slot];
-  return slot_generation(load_relaxed(slot.state_word)) != token.generation ||
-         (load_relaxed(slot.stopped_mask) >> (token.comm & 63) & 1) != 0;
+bool is_channel_over(Door& d, uint64_t bits) {
+  const ci_slot* slot = find_slot(d, bits);
+  return slot == nullptr || (load_relaxed(slot->stopped_mask) >> channel_of_bits(bits) & 1) != 0;
 }
 
 void stop_call(Door& d, const Token& token) {
@@ -26,7 +25,7 @@ void stop_of(Door& d, const Token& token, void* handle) {
   switch (token.type) {
     case kCallToken: return stop_call(d, token);
     case kTaskToken: return stop_task(d, token);
-    case kChannelToken: return stop_channel(d, token, 0);
+    case kChannelToken: stop_channel(d, token.encode(), 0); return;
     case kGroupToken: return leave_group_call(d, token);
     case kPlanToken:
     case kVoidToken: return;
@@ -46,8 +45,9 @@ void record_state_of(Door& d, const Token& token, void* handle, int32_t state, c
   switch (token.type) {
     case kVoidToken: return;
     case kChannelToken:
-      if (state == kKernelChStop) return stop_channel(d, token, gpu_ns);
-      break;
+      if (state != kKernelChStop) break;
+      stop_channel(d, token.encode(), gpu_ns);
+      return;
     case kFanChannelToken:
       if (state == kKernelChStop) return stop_fan_channel(d, fan_token_of(handle), gpu_ns);
       break;
@@ -75,23 +75,40 @@ void* start_unknown() {
   return d != nullptr ? note_unknown(*d) : void_token(kIgnored);
 }
 
-void stop(void* handle) {
-  Door* d = handle != nullptr ? door() : nullptr;
-  if (d == nullptr) return;
+namespace {
+
+// Kept apart, so that the usual event pays for nothing but itself.
+__attribute__((noinline)) Result stop_other(Door& d, void* handle) {
   const Token token = token_of(handle);
-  if (token.type == kChannelToken && is_channel_over(*d, token)) return;  // the usual one: its state came before
-  const CallbackTimer timer(*d, is_of_sampled_op(token));
-  stop_of(*d, token, handle);
+  const CallbackTimer timer(d, is_of_sampled_op(token));
+  stop_of(d, token, handle);
+  return kSuccess;
 }
 
-void record_state(void* handle, int32_t state, const StateArgs* args) {
-  Door* d = handle != nullptr ? door() : nullptr;
-  if (d == nullptr) return;
+__attribute__((noinline)) Result record_other_state(Door& d, void* handle, int32_t state, const StateArgs* args) {
   const Token token = token_of(handle);
-  if (token.type == kChannelToken && state == kKernelChStop && args != nullptr && !is_sampled(token.generation))
-    return stop_channel(*d, token, static_cast<int64_t>(args->gpu_ns));
-  const CallbackTimer timer(*d, is_of_sampled_op(token));
-  record_state_of(*d, token, handle, state, args);
+  const CallbackTimer timer(d, is_of_sampled_op(token));
+  record_state_of(d, token, handle, state, args);
+  return kSuccess;
+}
+
+}  // namespace
+
+Result stop_event(void* handle) {
+  Door* d = handle != nullptr ? door() : nullptr;
+  if (d == nullptr) return kSuccess;
+  const auto bits = reinterpret_cast<uint64_t>(handle);
+  if (type_of_bits(bits) == kChannelToken && is_channel_over(*d, bits)) return kSuccess;  // its state came before
+  return stop_other(*d, handle);
+}
+
+Result record_event_state(void* handle, int32_t state, StateArgs* args) {
+  Door* d = handle != nullptr ? door() : nullptr;
+  if (d == nullptr) return kSuccess;
+  const auto bits = reinterpret_cast<uint64_t>(handle);
+  const bool is_usual = type_of_bits(bits) == kChannelToken && state == kKernelChStop && args != nullptr;
+  if (!is_usual || is_sampled(generation_of_bits(bits))) return record_other_state(*d, handle, state, args);
+  return stop_channel(*d, bits, static_cast<int64_t>(args->gpu_ns));
 }
 
 }  // namespace ci::nccl

@@ -50,7 +50,7 @@ void* begin_call(Door& d, uint32_t comm, const Call& call) {
 }  // namespace
 
 void* start_call(void* context, const Call& call) {
-  Door* d = door();
+  Door* d = recording_door();
   if (d == nullptr) {
     note_unrecorded_op();
     return void_token(kIgnored);

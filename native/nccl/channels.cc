@@ -14,13 +14,13 @@ int64_t earliest_start_ns(const ci_slot& slot) {
   return has_call ? load_relaxed(slot.record.enqueue_ns) : 0;
 }
 
-void note_first_start(Door& d, const Token& op, ci_slot& slot, int64_t gpu_ns) {
+__attribute__((noinline)) void note_first_start(Door& d, uint32_t at, ci_slot& slot, int64_t gpu_ns) {
   const int64_t now = mono_ns();
   store_relaxed(slot.callback_ns, now);
   store_relaxed(slot.record.start_ns, now);
   if (gpu_ns <= 0) return;
   CommState& comm = d.comms[load_relaxed(slot.record.comm_index)];
-  if (!observe_clock(comm, gpu_ns, now, earliest_start_ns(slot))) store_relaxed(d.ops[op.slot].has_bad_stamp, 1);
+  if (!observe_clock(comm, gpu_ns, now, earliest_start_ns(slot))) store_relaxed(d.ops[at].has_bad_stamp, 1);
 }
 
 bool is_whole(const OpState& own, const ci_slot& slot, uint32_t n_stopped) {
@@ -38,49 +38,73 @@ bool has_stopped_all(const ci_slot& slot) {
 }
 
 // The channels of an op are told by one thread (the proxy's, or the profiler's): plain reads and writes will do.
-void note_channel_start(Door& d, const Token& op, ci_slot& slot, const KernelChPart& part) {
+void note_channel_start(Door& d, uint32_t at, ci_slot& slot, const KernelChPart& part) {
   const auto gpu_ns = static_cast<int64_t>(part.gpu_ns);
   const uint64_t started = load_relaxed(slot.started_mask);
   store_release(slot.started_mask, started | uint64_t{1} << part.channel_id);
-  if (started == 0) note_first_start(d, op, slot, gpu_ns);
+  if (started == 0) note_first_start(d, at, slot, gpu_ns);
   const int64_t least = load_relaxed(slot.record.gpu_start_ns);
-  if (gpu_ns <= 0) store_relaxed(d.ops[op.slot].has_bad_stamp, 1);
+  if (gpu_ns <= 0) store_relaxed(d.ops[at].has_bad_stamp, 1);
   else if (least == 0 || gpu_ns < least) store_relaxed(slot.record.gpu_start_ns, gpu_ns);
 }
 
-void note_channel_stop(Door& d, const Token& op, ci_slot& slot, uint32_t channel, int64_t gpu_ns) {
-  if (gpu_ns <= 0) store_relaxed(d.ops[op.slot].has_bad_stamp, 1);
+void note_channel_stop(Door& d, uint32_t at, ci_slot& slot, uint32_t channel, int64_t gpu_ns) {
+  if (gpu_ns <= 0) store_relaxed(d.ops[at].has_bad_stamp, 1);
   else if (gpu_ns > load_relaxed(slot.record.gpu_end_ns)) store_relaxed(slot.record.gpu_end_ns, gpu_ns);
   store_release(slot.stopped_mask, load_relaxed(slot.stopped_mask) | uint64_t{1} << channel);
 }
 
+namespace {
+
+inline void* start_channel_of(Door& d, uint64_t bits, ci_slot& slot, const KernelChPart& part) {
+  const uint32_t at = slot_of_bits(bits);
+  store_relaxed(d.starts_ns[at][part.channel_id], part.gpu_ns);
+  note_channel_start(d, at, slot, part);
+  return pointer_of(channel_bits(bits, part.channel_id));
+}
+
+__attribute__((noinline)) void* start_timed_channel(Door& d, uint64_t bits, ci_slot& slot, const KernelChPart& part) {
+  const CallbackTimer timer(d, true);
+  return start_channel_of(d, bits, slot, part);
+}
+
+__attribute__((noinline)) Result end_channels(Door& d, uint64_t bits) {
+  finish(d, Token::decode(bits), mono_ns());
+  return kSuccess;
+}
+
+__attribute__((noinline)) void* start_other_channel(Door& d, void* task, const KernelChPart& part) {
+  const Token token = token_of(task);
+  if (token.type == kVoidToken) return void_token(kIgnored);
+  if (token.type != kFanTaskToken || part.channel_id >= kMaxChannels) return note_unknown(d);
+  return start_fan_channel(d, fan_token_of(task), part);
+}
+
+}  // namespace
+
 void* start_channel(void* task, const KernelChPart& part) {
   Door* d = door();
   if (d == nullptr) return void_token(kIgnored);
-  const Token op = token_of(task);
-  if (op.type == kVoidToken) return void_token(kIgnored);
-  if (part.channel_id >= kMaxChannels) return note_unknown(*d);
-  if (op.type == kFanTaskToken) return start_fan_channel(*d, fan_token_of(task), part);
-  if (op.type != kTaskToken) return note_unknown(*d);
-  ci_slot* slot = find_op(*d, op);
+  const auto bits = reinterpret_cast<uint64_t>(task);
+  if (type_of_bits(bits) != kTaskToken || part.channel_id >= kMaxChannels) return start_other_channel(*d, task, part);
+  ci_slot* slot = find_slot(*d, bits);
   if (slot == nullptr) return note_stale(*d);
-  const CallbackTimer timer(*d, is_sampled(op.generation));
-  note_channel_start(*d, op, *slot, part);
-  store_relaxed(d->starts_ns[op.slot][part.channel_id], part.gpu_ns);
-  return pointer_of(Token{kChannelToken, part.channel_id, op.slot, op.generation, op.salt});
+  if (is_sampled(generation_of_bits(bits))) return start_timed_channel(*d, bits, *slot, part);
+  return start_channel_of(*d, bits, *slot, part);
 }
 
-void stop_channel(Door& d, const Token& token, int64_t gpu_ns) {
-  ci_slot* slot = find_op(d, token);
-  if (slot == nullptr || token.comm >= kMaxChannels) return;
-  if ((load_relaxed(slot->stopped_mask) >> token.comm & 1) != 0) return;  // told by its state before
-  note_channel_stop(d, token, *slot, token.comm, gpu_ns);
-  OpState& own = d.ops[token.slot];
+Result stop_channel(Door& d, uint64_t bits, int64_t gpu_ns) {
+  ci_slot* slot = find_slot(d, bits);
+  const uint32_t channel = channel_of_bits(bits);
+  if (slot == nullptr || (load_relaxed(slot->stopped_mask) >> channel & 1) != 0) return kSuccess;  // told before
+  const uint32_t at = slot_of_bits(bits);
+  note_channel_stop(d, at, *slot, channel, gpu_ns);
+  OpState& own = d.ops[at];
   // A channel that stops when it starts, or before, has the stamp of another work.
-  if (gpu_ns <= load_relaxed(d.starts_ns[token.slot][token.comm])) store_relaxed(own.has_bad_stamp, 1);
+  if (gpu_ns <= load_relaxed(d.starts_ns[at][channel])) store_relaxed(own.has_bad_stamp, 1);
   const uint32_t n_stopped = load_relaxed(own.n_stopped) + 1;
   store_relaxed(own.n_stopped, n_stopped);
-  if (is_whole(own, *slot, n_stopped)) finish(d, token, mono_ns());
+  return is_whole(own, *slot, n_stopped) ? end_channels(d, bits) : kSuccess;
 }
 
 }  // namespace ci::nccl

@@ -11,15 +11,19 @@ Door* current_door = nullptr;
 
 namespace {
 
+// Before Linux 4.14 nothing is wiped. The parent's block is left where it is: it may be in use.
+void leave_parents_door() { __atomic_store_n(&current_door, nullptr, __ATOMIC_RELEASE); }
+__attribute__((constructor)) void watch_forks() { pthread_atfork(nullptr, nullptr, leave_parents_door); }
+
 // A child's recorder is another one than its parent's, so a parent's door is never taken for its own.
 Door* door_of(Recorder& r) {
   Door* seen = load_acquire(current_door);
-  if (seen != nullptr && seen->recorder == &r) return seen;
+  if (seen != nullptr && load_acquire(seen->is_alive) != 0 && seen->recorder == &r) return seen;
   void* at = mmap(nullptr, sizeof(Door), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) return nullptr;
+  madvise(at, sizeof(Door), MADV_WIPEONFORK);
   auto* fresh = static_cast<Door*>(at);
   fresh->recorder = &r;
-  fresh->alive = r.alive;
   fresh->slots = &r.slots[0];
   fresh->header = r.box.header();
   fresh->salt = r.salt();
@@ -28,6 +32,7 @@ Door* door_of(Recorder& r) {
   fresh->guard.set_budget(r.settings.nccl_budget_ppm);
   fresh->guard.set_clock_ns(measured_clock_ns());
   fresh->mask_lock = PTHREAD_MUTEX_INITIALIZER;
+  store_release(fresh->is_alive, 1);
   if (cas(current_door, seen, fresh)) {
     store_release(r.net_hook, make_net_record);
     store_release(r.round_hook, round);
@@ -37,10 +42,10 @@ Door* door_of(Recorder& r) {
   return seen->recorder == &r ? seen : nullptr;
 }
 
-void go_live(Door& d, uint32_t row, const Identity& identity, const DeviceFacts& facts, int32_t* mask) {
-  CommState& comm = d.comms[row];
+void go_live(Door& d, uint32_t token, const Identity& identity, const DeviceFacts& facts, int32_t* mask) {
+  CommState& comm = d.comms[token & 0xFFFF];
   store_relaxed(comm.distrusts_p2p, identity.abi_version == 4 && facts.nccl_version >= 22800 ? 1 : 0);
-  store_release(comm.is_live, 1);
+  store_release(comm.token, token);
   pthread_mutex_lock(&d.mask_lock);
   d.n_live_comms++;
   store_relaxed(d.abi_version, identity.abi_version);
@@ -49,24 +54,6 @@ void go_live(Door& d, uint32_t row, const Identity& identity, const DeviceFacts&
 }
 
 }  // namespace
-
-Door* door_or_none() {
-  Recorder* r = recorder();
-  Door* d = load_acquire(current_door);
-  return r != nullptr && d != nullptr && d->recorder == r ? d : nullptr;
-}
-
-uint32_t comm_of(Door& d, const void* context) {
-  uint32_t token;
-  if (!is_context(context, &token) || !is_comm_of(*d.recorder, token)) return 0;
-  const uint32_t row = token & 0xFFFF;
-  return load_acquire(d.comms[row].is_live) != 0 ? row : 0;
-}
-
-uint32_t nccl_mask(const Door& d) {
-  const int32_t* word = __atomic_load_n(&d.mask_word, __ATOMIC_ACQUIRE);
-  return word != nullptr ? static_cast<uint32_t>(load_relaxed(*word)) : 0;
-}
 
 void* open_context(const Identity& identity, int32_t* mask) {
   const DeviceFacts facts = device_facts();
@@ -86,14 +73,14 @@ void* open_context(const Identity& identity, int32_t* mask) {
   Door* d = r != nullptr ? door_of(*r) : nullptr;
   const uint32_t wanted = d != nullptr ? load_relaxed(d->header->active_profiler_mask) : 0;
   if (mask != nullptr) __atomic_store_n(mask, mask_for(wanted, identity.abi_version), __ATOMIC_RELAXED);
-  if (d != nullptr && is_comm_of(*r, token)) go_live(*d, token & 0xFFFF, identity, facts, mask);
+  if (d != nullptr && is_comm_of(*r, token)) go_live(*d, token, identity, facts, mask);
   return context_token(token);
 }
 
 void close_context(void* context) {
-  Door* d = door();
+  Door* d = recording_door();
   const uint32_t row = d != nullptr ? comm_of(*d, context) : 0;
-  if (row == 0 || exchange(d->comms[row].is_live, 0) == 0) return;
+  if (row == 0 || exchange(d->comms[row].token, 0) == 0) return;
   pthread_mutex_lock(&d->mask_lock);
   if (--d->n_live_comms == 0) __atomic_store_n(&d->mask_word, nullptr, __ATOMIC_RELEASE);
   pthread_mutex_unlock(&d->mask_lock);

@@ -37,7 +37,7 @@ struct alignas(64) OpState {
 static_assert(offsetof(OpState, generation) % 8 == 0 && sizeof(OpState) == 64, "words");
 
 struct CommState {
-  uint32_t is_live;
+  uint32_t token;           // the number given out for it; 0: not (or no longer) live
   uint32_t is_blocking;     // a task began before its group call returned
   uint32_t is_nonblocking;  // ... and one after
   uint32_t distrusts_p2p;   // behind a shim that does not fill in the channels of P2P tasks
@@ -71,6 +71,7 @@ struct Group {
   uint32_t word;  // generation << 8 | stage
   uint32_t group_id;
   uint32_t n_members;
+  uint32_t has_fans;
   uint64_t fans[kFans];        // tokens of calls in them
   uint64_t members[kMembers];  // tokens of ops
 };
@@ -79,9 +80,9 @@ struct Door {
   static constexpr uint32_t kGroups = 512;
   static constexpr uint32_t kFans = 128;
   static constexpr uint32_t kProxies = 4096;
-  const uint32_t* alive;  // the recorder's
-  ci_slot* slots;
+  uint32_t is_alive;  // 0 in a forked child: the whole block is wiped there
   uint32_t salt;
+  ci_slot* slots;
   Recorder* recorder;
   ci_box_header* header;
   int32_t pid;
@@ -109,13 +110,17 @@ struct Door {
 };
 
 extern Door* current_door;
-// Asks the recorder what has become of it.
-Door* door_or_none();
 
-// The door of this process; nullptr when nothing is recorded.
+// The door of this process; nullptr before the first communicator and in a forked child.
 inline Door* door() {
   Door* d = load_acquire(current_door);
-  return d != nullptr && load_acquire(*d->alive) == 1 ? d : door_or_none();
+  return d != nullptr && load_acquire(d->is_alive) != 0 ? d : nullptr;
+}
+
+// For whatever begins an op: nullptr also after the recorder was closed.
+inline Door* recording_door() {
+  Door* d = door();
+  return d != nullptr && load_acquire(*d->recorder->alive) == 1 ? d : nullptr;
 }
 
 // --- counters of the black box
@@ -130,18 +135,30 @@ inline void* note_unknown(Door& d) {
 
 // --- door.cc
 // Row of a live communicator of ours; 0 otherwise.
-uint32_t comm_of(Door& d, const void* context);
+inline uint32_t comm_of(Door& d, const void* context) {
+  uint32_t token;
+  const bool is_ours = is_context(context, &token);
+  const uint32_t row = token & 0xFFFF;
+  return is_ours && row <= CI_COMM_CAPACITY && token != 0 && load_acquire(d.comms[row].token) == token ? row : 0;
+}
 // The events NCCL is asked for at this moment.
-uint32_t nccl_mask(const Door& d);
+inline uint32_t nccl_mask(const Door& d) {
+  const int32_t* word = __atomic_load_n(&d.mask_word, __ATOMIC_ACQUIRE);
+  return word != nullptr ? static_cast<uint32_t>(load_relaxed(*word)) : 0;
+}
 
 // --- ops.cc
-// The slot that the token names while its op is in flight, else nullptr.
-inline ci_slot* find_op(Door& d, const Token& token) {
-  ci_slot& slot = d.slots[token.slot];
+// The slot that the handle names while its op is in flight, else nullptr. `bits` is a token's: slot, generation and
+// salt are compared in one go.
+inline ci_slot* find_slot(Door& d, uint64_t bits) {
+  ci_slot& slot = d.slots[bits >> 38 & 4095];
   const uint32_t word = load_acquire(slot.state_word);
-  const bool is_same = slot_generation(word) == token.generation && token.salt == d.salt;
-  return is_same && (slot_state(word) == CI_SLOT_IN_FLIGHT || slot_state(word) == CI_SLOT_OVERDUE) ? &slot : nullptr;
+  const uint64_t key = uint64_t{slot_generation(word)} << 16 | d.salt;
+  const bool is_there = (word & 254) == CI_SLOT_IN_FLIGHT;  // or overdue
+  return is_there && key == (bits & ((uint64_t{1} << 38) - 1)) ? &slot : nullptr;
 }
+static_assert((CI_SLOT_IN_FLIGHT & 1) == 0 && CI_SLOT_OVERDUE == CI_SLOT_IN_FLIGHT + 1, "differ in the lowest bit");
+inline ci_slot* find_op(Door& d, const Token& token) { return find_slot(d, token.encode()); }
 // Fills in what both calls and tasks tell of an op.
 void describe(Door& d, uint32_t comm, ci_record* record, bool is_p2p, const char* func, size_t count,
               const char* datatype, int32_t peer_or_root);
@@ -190,10 +207,11 @@ void stop_task(Door& d, const Token& token);
 void stop_copy(Door& d, const Token& token, int32_t state);
 
 // --- channels.cc
-void note_channel_start(Door& d, const Token& op, ci_slot& slot, const KernelChPart& part);
-void note_channel_stop(Door& d, const Token& op, ci_slot& slot, uint32_t channel, int64_t gpu_ns);
+// `at` is the place of the slot.
+void note_channel_start(Door& d, uint32_t at, ci_slot& slot, const KernelChPart& part);
+void note_channel_stop(Door& d, uint32_t at, ci_slot& slot, uint32_t channel, int64_t gpu_ns);
 // `gpu_ns` is 0 when the stop came without a stamp.
-void stop_channel(Door& d, const Token& token, int64_t gpu_ns);
+Result stop_channel(Door& d, uint64_t bits, int64_t gpu_ns);
 // Every channel that began has stopped, and one did.
 bool has_stopped_all(const ci_slot& slot);
 

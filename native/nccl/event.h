@@ -59,8 +59,8 @@ void* start_proxy_op(void* context, void* task, const ProxyOpPart& part);
 void* start_proxy_step(void* proxy_op, const ProxyStepPart& part);
 void* start_known();    // a type that says nothing we record
 void* start_unknown();  // a type that no version has
-void stop(void* handle);
-void record_state(void* handle, int32_t state, const StateArgs* args);
+Result stop_event(void* handle);
+Result record_event_state(void* handle, int32_t state, StateArgs* args);
 
 }  // namespace ci::nccl
 #endif

@@ -225,11 +225,14 @@ void* join_fan(Door& d, Group& group, uint64_t group_token, uint32_t comm, const
   FanLock lock(*fan);
   if (!lock.is_held() || !is_reusable(d, *fan)) return nullptr;
   void* handle = open_fan(d, *fan, group_token, comm, record);
-  if (token_of(handle).type == kFanCallToken) store_release(*place, reinterpret_cast<uint64_t>(handle));
+  if (token_of(handle).type != kFanCallToken) return handle;
+  store_release(*place, reinterpret_cast<uint64_t>(handle));
+  store_release(group.has_fans, 1);
   return handle;
 }
 
 void settle_fans(Door& d, Group& group) {
+  if (load_acquire(group.has_fans) == 0) return;
   for (const uint64_t& place : group.fans) {
     const FanToken token = FanToken::decode(load_acquire(place));
     Fan* fan = find_fan(d, token);
@@ -248,6 +251,7 @@ void settle_fans_of_comm(Door& d, uint32_t comm) {
 }
 
 void leave_fans(Door& d, Group& group) {
+  if (load_acquire(group.has_fans) == 0) return;
   for (const uint64_t& place : group.fans) {
     Fan* fan = find_fan(d, FanToken::decode(load_acquire(place)));
     if (fan == nullptr || stage_of(*fan) != Fan::kFolded) continue;
@@ -314,7 +318,7 @@ void* start_fan_channel(Door& d, const FanToken& token, const KernelChPart& part
   Fan* fan = find_fan(d, token);
   ci_slot* slot = fan != nullptr ? find_op(d, op_token(*fan)) : nullptr;
   if (slot == nullptr) return note_stale(d);
-  note_channel_start(d, op_token(*fan), *slot, part);
+  note_channel_start(d, op_token(*fan).slot, *slot, part);
   __atomic_fetch_or(&task_at(d, token)->started_mask, uint64_t{1} << part.channel_id, __ATOMIC_ACQ_REL);
   FanToken channel = token;
   channel.type = kFanChannelToken;
@@ -329,7 +333,7 @@ void stop_fan_channel(Door& d, const FanToken& token, int64_t gpu_ns) {
   FanTask& task = *task_at(d, token);
   const uint64_t bit = uint64_t{1} << token.channel;
   if ((load_relaxed(task.stopped_mask) & bit) != 0) return;
-  note_channel_stop(d, op_token(*fan), *slot, token.channel, gpu_ns);
+  note_channel_stop(d, op_token(*fan).slot, *slot, token.channel, gpu_ns);
   __atomic_fetch_or(&task.stopped_mask, bit, __ATOMIC_ACQ_REL);
   if (is_task_over(task)) finish_task(d, *fan, task);
 }

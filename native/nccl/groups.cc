@@ -73,6 +73,7 @@ void* start_group_call(const GroupApiPart&) {
     if (!is_reusable(*d, group, word) || !cas(group.word, word, generation << 8 | Group::kOpen)) continue;
     store_relaxed(group.group_id, number + 1);
     for (uint64_t& fan : group.fans) store_relaxed(fan, 0);
+    store_relaxed(group.has_fans, 0);
     store_release(group.n_members, 0);
     return pointer_of(Token{kGroupToken, 0, at, generation, d->salt});
   }

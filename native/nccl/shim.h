@@ -108,14 +108,6 @@ Result start_event(void* context, void** handle, D* descriptor) {
   if (handle != nullptr) *handle = started;
   return kSuccess;
 }
-inline Result stop_event(void* handle) {
-  stop(handle);
-  return kSuccess;
-}
-inline Result record_event_state(void* handle, int32_t state, StateArgs* args) {
-  record_state(handle, state, args);
-  return kSuccess;
-}
 inline Result finalize(void* context) {
   close_context(context);
   return kSuccess;

@@ -105,7 +105,7 @@ void note_order(Door& d, const Token& op, ci_slot& slot, uint32_t flags_before) 
 }
 
 void* start_task(void* context, const Task& task) {
-  Door* d = door();
+  Door* d = recording_door();
   if (d == nullptr) return void_token(kIgnored);
   const uint32_t comm = comm_of(*d, context);
   const Token parent = token_of(task.parent);

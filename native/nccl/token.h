@@ -45,6 +45,15 @@ inline Token renamed(Token token, TokenType type) {
   return token;
 }
 
+// Channels are most of all events: their handles are made and read without taking them apart.
+inline uint32_t type_of_bits(uint64_t bits) { return static_cast<uint32_t>(bits >> 60); }
+inline uint32_t generation_of_bits(uint64_t bits) { return static_cast<uint32_t>(bits >> 16) & kGenerationMask; }
+inline uint32_t slot_of_bits(uint64_t bits) { return static_cast<uint32_t>(bits >> 38) & 4095; }
+inline uint32_t channel_of_bits(uint64_t bits) { return static_cast<uint32_t>(bits >> 50) & 63; }
+inline uint64_t channel_bits(uint64_t task_bits, uint32_t channel) {
+  return (task_bits & ((uint64_t{1} << 50) - 1)) | uint64_t{channel} << 50 | uint64_t{kChannelToken} << 60;
+}
+
 constexpr uint64_t kContextMagic = 0xC157;
 
 inline void* context_token(uint32_t comm_token) {
