@@ -19,6 +19,7 @@ from comminsight.model.topology import Communicator
 from comminsight.model.trace import ClockOffsets, RankTrace
 
 _COPIED = ("match_seq", "size_bytes", "kind", "op", "dtype", "red_op")
+MAX_SLIP_NS = 1_000_000  # where nothing bounds the mapping of GPU stamps
 _TIMES = ("enqueue_ns", "start_ns", "end_ns")
 
 
@@ -127,6 +128,8 @@ def cut_columns(cuts: Sequence[Cut]) -> OpColumns:
         return np.array(values, np.int64)[cut]
 
     offset_ns = per_cut([source.offset_ns for source, _, _ in cuts])
+    times = {name: align_rows(ops[name].astype(np.int64), offset_ns) for name in _TIMES}
+    times["end_ns"] = settled_ends(ops, cut, times["start_ns"], times["end_ns"])
     is_end_bound = (ops["flags"] & OpFlag.ASYNC) != 0
     is_end_bound |= ops["timing_source"] == TimingSource.HOST_WAIT
     return OpColumns(
@@ -141,8 +144,34 @@ def cut_columns(cuts: Sequence[Cut]) -> OpColumns:
         is_untimed=is_untimed(ops),
         clock_domain=per_cut([source.clock_domain for source, _, _ in cuts]),
         **{name: ops[name].astype(np.int64) for name in _COPIED},
-        **{name: align_rows(ops[name].astype(np.int64), offset_ns) for name in _TIMES},
+        **times,
     )
+
+
+def settled_ends(
+    ops: np.ndarray, cut: np.ndarray, start_ns: np.ndarray, end_ns: np.ndarray
+) -> np.ndarray:
+    """The ends, none of them a little after the start of the next op on the same stream.
+
+    Each GPU stamp is mapped to the host by what was known then, so that two kernels that ran one
+    after the other may seem to overlap. Overlap within the error of the mapping is none; a stream
+    that is not told is that of the communicator, whose kernels run one after the other.
+    """
+    rows = np.flatnonzero(ops["timing_source"] == TimingSource.GPU)
+    if len(rows) < 2:
+        return end_ns
+    stream = ops["stream_id"].astype(np.int64)
+    stream = np.where(stream > 0, stream, -1 - ops["comm_index"].astype(np.int64))
+    rows = rows[np.lexsort((start_ns[rows], stream[rows], cut[rows]))]
+    this, following = rows[:-1], rows[1:]
+    is_same = (cut[this] == cut[following]) & (stream[this] == stream[following])
+    error_ns = np.minimum(ops["clock_error_ns"].astype(np.int64), MAX_SLIP_NS)
+    overlap_ns = end_ns[this] - start_ns[following]
+    is_slip = is_same & (overlap_ns > 0) & (start_ns[following] > start_ns[this])
+    is_slip &= overlap_ns <= np.maximum(error_ns[this], error_ns[following])
+    settled = end_ns.copy()
+    settled[this[is_slip]] = start_ns[following[is_slip]]
+    return settled
 
 
 def _communicators(
