@@ -50,6 +50,11 @@ class RunPaths:
         return self.root / "steps"
 
     @property
+    def calibration(self) -> Path:
+        """Corrections of step numbers, and who applied them when."""
+        return self.root / "calibration"
+
+    @property
     def verdicts(self) -> Path:
         """Reports, derived."""
         return self.root / "verdicts"

@@ -1,0 +1,191 @@
+"""Which training step of the run each rank's local steps are, from the ops that bound them.
+
+A rank that lost records fuses two steps or drops one, and from then on its own numbers lag behind;
+one that joined late or was restarted counts from 0. Anchor, First and Last name op instances that
+other ranks recorded too, so the same instance is the same training step. Anchors carry the numbers,
+First and Last confirm them, stand in where there is no anchor, and tell what a fused step spans.
+Ranks that share no op with the others (replicas of a server) are a part of their own, whose numbers
+do not compare with those of other parts. What cannot be told is left raw, with the reason. The
+result depends on the steps alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from comminsight.model.calibration import LEFT_RAW, SessionCorrection, StepMark, StepProof, StepSpan
+from comminsight.model.ranges import range_compress
+from comminsight.model.verdict import Confidence
+from comminsight.semantics.anchor_axis import anchor_places
+from comminsight.semantics.step_numbers import fill_between, out_of_order, spread
+from comminsight.semantics.step_table import SessionStepList, StepTable, step_table
+from comminsight.semantics.step_votes import NO_KEY, UNKNOWN_STEP, n_like, vote
+
+_PROOFS = (StepProof.ANCHOR, StepProof.FIRST, StepProof.LAST)
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbered:
+    """Per row of the table: its step, what it spans, and what says so."""
+
+    steps: np.ndarray
+    parts: np.ndarray
+    n_before: np.ndarray
+    n_behind: np.ndarray
+    is_split: np.ndarray
+    is_agreed: np.ndarray  # (3, rows): anchor, First, Last say the same as other ranks'
+    by_order: np.ndarray
+    by_place: np.ndarray
+    is_contrary: np.ndarray
+
+
+def calibrate(sessions: Sequence[SessionStepList]) -> tuple[SessionCorrection, ...]:
+    """One correction per session with steps, in the given order; the first training step that any
+    rank of a part recorded is number 0."""
+    with_steps = [one for one in sessions if one.steps]
+    table = step_table(with_steps)
+    if not len(table):
+        return ()
+    numbered = _number(table)
+    ends = np.flatnonzero(np.r_[table.sessions[1:] != table.sessions[:-1], True]) + 1
+    starts = np.r_[0, ends[:-1]]
+    return tuple(
+        _session(one, numbered, table, range(first, end))
+        for one, first, end in zip(with_steps, starts.tolist(), ends.tolist(), strict=True)
+    )
+
+
+def _number(table: StepTable) -> _Numbered:
+    places = anchor_places(table)
+    found = spread(table, places)
+    steps = found.steps
+    firsts = vote(table.firsts, steps).of(table.firsts)
+    lasts = vote(table.lasts, steps, prefers_high=True).of(table.lasts)
+    is_outvoted = (firsts == lasts) & (firsts != UNKNOWN_STEP) & (firsts != steps)
+    is_outvoted &= (n_like(table.firsts, firsts) > 1) & (n_like(table.lasts, lasts) > 1)
+    steps = np.where(is_outvoted, firsts, steps)
+    is_contrary = out_of_order(table, steps)
+    steps[is_contrary] = UNKNOWN_STEP
+    n_before, n_behind = _spans(table, steps, firsts, lasts)
+    by_place = fill_between(table, steps)
+    agreed = [n_like(keys, steps) > 1 for keys in (table.anchors, table.firsts, table.lasts)]
+    return _Numbered(
+        _from_zero(steps, found.parts), found.parts, n_before, n_behind, _is_split(table, steps),
+        np.array(agreed), found.by_order, by_place, is_contrary,
+    )  # fmt: skip
+
+
+def _from_zero(steps: np.ndarray, parts: np.ndarray) -> np.ndarray:
+    """The same steps, those of each part from 0 on."""
+    shifted = steps.copy()
+    for part in np.unique(parts[steps != UNKNOWN_STEP]).tolist():
+        rows = (parts == part) & (steps != UNKNOWN_STEP)
+        shifted[rows] -= steps[rows].min()
+    return shifted
+
+
+def _spans(
+    table: StepTable, steps: np.ndarray, firsts: np.ndarray, lasts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """How many steps before and behind its own each row spans: up to its neighbours' at most."""
+    known = steps != UNKNOWN_STEP
+    low, high = np.full(len(table), -(1 << 61)), np.full(len(table), 1 << 61)
+    both = table.follows.copy()
+    both[1:] &= known[1:] & known[:-1]
+    low[both] = steps[np.flatnonzero(both) - 1]
+    high[np.flatnonzero(both) - 1] = steps[both]
+    is_wide_before = known & (firsts != UNKNOWN_STEP) & (firsts < steps) & (firsts > low)
+    is_wide_behind = known & (lasts != UNKNOWN_STEP) & (lasts > steps) & (lasts < high)
+    return np.where(is_wide_before, steps - firsts, 0), np.where(is_wide_behind, lasts - steps, 0)
+
+
+def _is_split(table: StepTable, steps: np.ndarray) -> np.ndarray:
+    like_before = table.follows & (steps == np.roll(steps, 1)) & (steps != UNKNOWN_STEP)
+    found: np.ndarray = like_before | np.roll(like_before, -1)
+    return found
+
+
+def _session(
+    one: SessionStepList, numbered: _Numbered, table: StepTable, rows: range
+) -> SessionCorrection:
+    spans: list[StepSpan] = []
+    for place, row in enumerate(rows):
+        span = _span(one.steps[place].step, numbered, table, row)
+        if spans and (joined := _joined(spans[-1], span)) is not None:
+            spans[-1] = joined
+        else:
+            spans.append(span)
+    return SessionCorrection(
+        session_id=one.identity.session_id, global_rank=one.identity.global_rank,
+        part=int(numbered.parts[rows.start]), spans=tuple(spans), missing=_missing(numbered, rows),
+    )  # fmt: skip
+
+
+def _span(local_step: int, numbered: _Numbered, table: StepTable, row: int) -> StepSpan:
+    if numbered.steps[row] == UNKNOWN_STEP:
+        return StepSpan(
+            local_step=local_step, n_steps=1, step=LEFT_RAW, mark=StepMark.RAW,
+            confidence=Confidence.NONE, reason=_reason(numbered, table, row),
+        )  # fmt: skip
+    before, behind = int(numbered.n_before[row]), int(numbered.n_behind[row])
+    mark = StepMark.SPLIT if numbered.is_split[row] else StepMark.NONE
+    proofs, confidence = _proofs(numbered, row)
+    return StepSpan(
+        local_step=local_step, n_steps=1, step=int(numbered.steps[row]),
+        mark=StepMark.FUSED if before + behind else mark, confidence=confidence, proofs=proofs,
+        n_before=before, n_behind=behind,
+    )  # fmt: skip
+
+
+def _proofs(numbered: _Numbered, row: int) -> tuple[tuple[StepProof, ...], Confidence]:
+    """Two ops that others confirm are high, one is medium; counted on, placed or alone is low."""
+    proofs = tuple(
+        proof for proof, agreed in zip(_PROOFS, numbered.is_agreed[:, row], strict=True) if agreed
+    )
+    if numbered.by_place[row]:
+        return (StepProof.PLACE,), Confidence.LOW
+    if numbered.by_order[row]:
+        return (StepProof.ORDER, *proofs), Confidence.MEDIUM if proofs else Confidence.LOW
+    if not proofs:
+        return (StepProof.ALONE,), Confidence.LOW
+    return proofs, Confidence.HIGH if len(proofs) > 1 else Confidence.MEDIUM
+
+
+def _reason(numbered: _Numbered, table: StepTable, row: int) -> str:
+    if numbered.is_contrary[row]:
+        return "contrary"
+    keys = (table.anchors[row], table.firsts[row], table.lasts[row])
+    return "no_shared_op" if all(key == NO_KEY for key in keys) else "not_linked"
+
+
+def _joined(left: StepSpan, right: StepSpan) -> StepSpan | None:
+    """The two as one span, if the right one just goes on."""
+    is_plain = left.mark is right.mark and left.mark in {StepMark.NONE, StepMark.RAW}
+    goes_on = right.step == (left.step if left.step == LEFT_RAW else left.step + left.n_steps)
+    said_alike = (left.confidence, left.proofs, left.reason) == (
+        right.confidence, right.proofs, right.reason,
+    )  # fmt: skip
+    if not (is_plain and goes_on and said_alike):
+        return None
+    return StepSpan(
+        local_step=left.local_step, n_steps=left.n_steps + right.n_steps, step=left.step,
+        mark=left.mark, confidence=left.confidence, proofs=left.proofs, reason=left.reason,
+    )  # fmt: skip
+
+
+def _missing(numbered: _Numbered, rows: range) -> str:
+    """Training steps that no step of the session covers, between its first and its last."""
+    own = np.array([row for row in rows if numbered.steps[row] != UNKNOWN_STEP], np.int64)
+    if not len(own):
+        return ""
+    low = numbered.steps[own] - numbered.n_before[own]
+    high = numbered.steps[own] + numbered.n_behind[own]
+    begins = np.maximum.accumulate(high)[:-1] + 1
+    return range_compress(
+        step
+        for begin, end in zip(begins.tolist(), low[1:].tolist(), strict=True)
+        for step in range(begin, end)
+    )

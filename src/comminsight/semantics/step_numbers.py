@@ -1,0 +1,157 @@
+"""A training step for every local step, spread from the anchors of one communicator.
+
+    anchors of the largest communicator ─► its rows
+      ─► rows that share First, Anchor or Last with known ones, until there are none
+      ─► another communicator of the same ranks, counted on from where they left the one before
+      ─► what is left is a part of its own: ranks that share no op with the others
+      ─► rows between two known ones, when exactly as many numbers are free
+
+What a number is known by is not kept here: it is found again in the end, from all rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from comminsight.semantics.step_table import StepTable, comm_of, seq_of
+from comminsight.semantics.step_votes import NO_KEY, UNKNOWN_STEP, Votes, usual, vote
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Per row: its step or ``UNKNOWN_STEP``, from an arbitrary number on in each part; the number
+    of its session's part, -1 for none; whether it was counted on by order."""
+
+    steps: np.ndarray
+    parts: np.ndarray
+    by_order: np.ndarray
+
+
+def spread(table: StepTable, places: np.ndarray) -> Spread:
+    """The steps of all rows that can be told; ``places`` are the keys of ``anchor_places``."""
+    steps = np.full(len(table), UNKNOWN_STEP)
+    parts = np.full(len(table), -1)
+    by_order = np.zeros(len(table), np.bool_)
+    comms = comm_of(places)
+    part = 0
+    while (open_rows := (steps == UNKNOWN_STEP) & (comms >= 0)).any():
+        seeds = open_rows & (comms == usual(comms[open_rows]))
+        steps[seeds] = seq_of(places[seeds])
+        counted_on = seeds
+        while counted_on.any():
+            _spread_shared(table, places, steps)
+            counted_on = _count_on(table, places, steps)
+            by_order |= counted_on
+        _smooth(places, steps)
+        parts[(steps != UNKNOWN_STEP) & (parts < 0)] = part
+        part += 1
+    starts = np.flatnonzero(~table.follows)
+    lengths = np.diff(np.r_[starts, len(table)])
+    of_session = np.maximum.reduceat(parts, starts) if len(table) else parts
+    return Spread(steps, np.repeat(of_session, lengths), by_order)
+
+
+def fill_between(table: StepTable, steps: np.ndarray) -> np.ndarray:
+    """Numbers runs of unknown rows that lie between two known ones of their session, when exactly
+    as many numbers are free; the mask of these rows."""
+    filled = np.zeros(len(table), np.bool_)
+    known = np.flatnonzero(steps != UNKNOWN_STEP)
+    for before, behind in zip(known[:-1].tolist(), known[1:].tolist(), strict=True):
+        n = behind - before - 1
+        is_one = table.sessions[before] == table.sessions[behind]
+        if n and is_one and steps[behind] - steps[before] == n + 1:
+            steps[before + 1 : behind] = np.arange(steps[before] + 1, steps[behind])
+            filled[before + 1 : behind] = True
+    return filled
+
+
+def out_of_order(table: StepTable, steps: np.ndarray) -> np.ndarray:
+    """Mask of the fewest rows without which the steps of each session never go back."""
+    mask = np.zeros(len(table), np.bool_)
+    known = np.flatnonzero(steps != UNKNOWN_STEP)
+    is_back = np.zeros(len(known), np.bool_)
+    is_back[1:] = (table.sessions[known[1:]] == table.sessions[known[:-1]]) & (
+        steps[known[1:]] < steps[known[:-1]]
+    )
+    for session in np.unique(table.sessions[known[is_back]]).tolist():
+        rows = known[table.sessions[known] == session]
+        mask[rows] = True
+        mask[rows[_longest_rising(steps[rows].tolist())]] = False
+    return mask
+
+
+def _spread_shared(table: StepTable, places: np.ndarray, steps: np.ndarray) -> None:
+    """Number what shares an op with numbered rows. A whole place gets one number, by vote: a single
+    row may have run into the next step."""
+    while (unknown := steps == UNKNOWN_STEP).any():
+        firsts = vote(table.firsts, steps).of(table.firsts)
+        lasts = vote(table.lasts, steps, prefers_high=True).of(table.lasts)
+        own = np.where(lasts != UNKNOWN_STEP, lasts, firsts)
+        is_whole = (firsts == lasts) | (firsts == UNKNOWN_STEP) | (lasts == UNKNOWN_STEP)
+        proposed = np.where(unknown, np.where(is_whole, own, UNKNOWN_STEP), steps)
+        at_places = vote(places, proposed).of(places)
+        found = np.where(places == NO_KEY, own, at_places)
+        steps[unknown] = found[unknown]
+        if (steps == UNKNOWN_STEP).sum() == unknown.sum():
+            return
+
+
+def _smooth(places: np.ndarray, steps: np.ndarray) -> None:
+    """A step that is nearer to one neighbour of its communicator, and farther from the other, than
+    their distance to each other allows was voted in by a fused step: it goes back to its place."""
+    known = vote(places, steps)
+    comms, shifts = comm_of(known.keys), known.values - seq_of(known.keys)
+    is_inside = np.zeros(len(shifts), np.bool_)
+    is_inside[1:-1] = (comms[2:] == comms[:-2]) & (shifts[2:] == shifts[:-2])
+    is_astray = is_inside & (np.roll(shifts, 1) != shifts)
+    right = np.where(is_astray, np.roll(shifts, 1) + seq_of(known.keys), UNKNOWN_STEP)
+    found = Votes(known.keys, right).of(places)
+    moved = found != UNKNOWN_STEP
+    steps[moved] = found[moved]
+
+
+def _count_on(table: StepTable, places: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """Number one more communicator's rows, from those that come next after a numbered row of their
+    session, or before one; the mask of the new ones. The most frequent distance counts."""
+    rows = np.arange(len(table))
+    known, usable = steps != UNKNOWN_STEP, (steps == UNKNOWN_STEP) & (places != NO_KEY)
+    before = np.maximum.accumulate(np.where(known, rows, -1))
+    behind = np.minimum.accumulate(np.where(known, rows, len(table))[::-1])[::-1]
+    borders, distances = [], []
+    for nearest in (before, behind):
+        inside = usable & (nearest >= 0) & (nearest < len(table))
+        at = rows[inside]
+        at = at[table.sessions[at] == table.sessions[nearest[at]]]
+        borders.append(at)
+        distances.append(steps[nearest[at]] + at - nearest[at] - seq_of(places[at]))
+    at, distance = np.concatenate(borders), np.concatenate(distances)
+    if not len(at):
+        return np.zeros(len(table), np.bool_)
+    comm_id = usual(comm_of(places[at]))
+    new: np.ndarray = usable & (comm_of(places) == comm_id)
+    steps[new] = seq_of(places[new]) + usual(distance[comm_of(places[at]) == comm_id])
+    return new
+
+
+def _longest_rising(values: list[int]) -> list[int]:
+    """Positions of a longest subsequence that never falls."""
+    best: list[int] = []  # position at which a subsequence of each length ends lowest
+    back = [-1] * len(values)
+    for at, value in enumerate(values):
+        low, high = 0, len(best)
+        while low < high:
+            middle = (low + high) // 2
+            if values[best[middle]] <= value:
+                low = middle + 1
+            else:
+                high = middle
+        back[at] = best[low - 1] if low else -1
+        best[low : low + 1] = [at]
+    chain = []
+    at = best[-1] if best else -1
+    while at >= 0:
+        chain.append(at)
+        at = back[at]
+    return chain[::-1]

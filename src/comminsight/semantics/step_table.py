@@ -1,0 +1,92 @@
+"""The steps of all sessions as one flat table, with the ops that bound them as comparable keys.
+
+Two steps share a key exactly when the same op instance bounds them: the run's communicator and
+``match_seq``. P2P ops have none, because the evidence does not name their partner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from comminsight.model.ops import P2P_OPS
+from comminsight.model.step import StepEvidence, StepSummary
+from comminsight.model.topology import SessionIdentity
+from comminsight.semantics.step_votes import NO_KEY
+
+_SEQ_BITS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStepList:
+    """A session's raw steps in local order; ``comm_ids[comm_index]`` is the run's, -1 unknown."""
+
+    identity: SessionIdentity
+    steps: Sequence[StepSummary]
+    comm_ids: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class StepTable:
+    """One row per local step, session after session; ``sessions[row]`` numbers them.
+
+    Keys are ``comm_id << 32 | match_seq``. ``has_loss``: records are missing in the step's window.
+    """
+
+    sessions: np.ndarray
+    anchors: np.ndarray
+    firsts: np.ndarray
+    lasts: np.ndarray
+    has_loss: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.sessions)
+
+    @property
+    def follows(self) -> np.ndarray:
+        """Mask of the rows whose row before is of the same session."""
+        mask = np.zeros(len(self), np.bool_)
+        mask[1:] = self.sessions[1:] == self.sessions[:-1]
+        return mask
+
+
+def step_table(sessions: Sequence[SessionStepList]) -> StepTable:
+    """All steps in the order of the sessions."""
+    rows = [(number, one, step) for number, one in enumerate(sessions) for step in one.steps]
+    keys = np.array(
+        [
+            [_key(evidence, one.comm_ids) for evidence in (step.anchor, step.first, step.last)]
+            for _, one, step in rows
+        ],
+        np.int64,
+    ).reshape(-1, 3)
+    return StepTable(
+        sessions=np.array([number for number, _, _ in rows], np.int64),
+        anchors=keys[:, 0], firsts=keys[:, 1], lasts=keys[:, 2],
+        has_loss=np.array([bool(step.n_lost or step.n_late) for _, _, step in rows], np.bool_),
+    )  # fmt: skip
+
+
+def comm_of(keys: np.ndarray) -> np.ndarray:
+    """The communicator of each key, -1 for none."""
+    return keys >> _SEQ_BITS
+
+
+def seq_of(keys: np.ndarray) -> np.ndarray:
+    """``match_seq`` of each key."""
+    return keys & ((1 << _SEQ_BITS) - 1)
+
+
+def key_of(comm_ids: int, seqs: np.ndarray) -> np.ndarray:
+    """The keys of numbers within one communicator."""
+    return (comm_ids << _SEQ_BITS) | seqs
+
+
+def _key(evidence: StepEvidence | None, comm_ids: np.ndarray) -> int:
+    if evidence is None or evidence.op in P2P_OPS or evidence.match_seq <= 0:
+        return NO_KEY
+    is_known = 0 <= evidence.comm_index < len(comm_ids)
+    comm_id = int(comm_ids[evidence.comm_index]) if is_known else -1
+    return NO_KEY if comm_id < 0 else (comm_id << _SEQ_BITS) | evidence.match_seq
