@@ -18,6 +18,7 @@ class PeriodStanding(StrEnum):
     COMPETES = "competes"  # as likely as another
     IRREGULAR = "irregular"  # what lies between differs too much, on some rank
     UNMATCHED = "unmatched"  # not the same op of its communicator on all ranks
+    ENDS_EARLY = "ends_early"  # the job goes on without it, on some rank: a set-up
     TOO_FEW = "too_few"
 
 

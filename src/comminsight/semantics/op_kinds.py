@@ -28,7 +28,7 @@ _PEERS = (Peer.ANY, Peer.NEXT, Peer.PREVIOUS)
 _REDUCTIONS = frozenset({Op.ALL_REDUCE, Op.REDUCE_SCATTER, Op.REDUCE})
 _KNOWN_OPS = frozenset(Op)
 _KNOWN_DTYPES = frozenset(DType) - {DType.UNKNOWN}
-_MODEL_PARALLEL = frozenset({CommRole.TP, CommRole.PP, CommRole.CP, CommRole.EP})
+MODEL_PARALLEL = frozenset({CommRole.TP, CommRole.PP, CommRole.CP, CommRole.EP})
 
 
 class Detail(IntEnum):
@@ -75,13 +75,13 @@ class Kind(NamedTuple):
     @property
     def is_gradient(self) -> bool:
         """A reduction of data over ranks that hold the same parameters."""
-        return self.is_large and self.op in _REDUCTIONS and self.role not in _MODEL_PARALLEL
+        return self.is_large and self.op in _REDUCTIONS and self.role not in MODEL_PARALLEL
 
     @property
     def is_control(self) -> bool:
         """A reduction of numbers over ranks that hold the same parameters, or over all."""
         is_small = 0 <= self.max_bytes <= SMALL_BYTES
-        return is_small and self.op == Op.ALL_REDUCE and self.role not in _MODEL_PARALLEL
+        return is_small and self.op == Op.ALL_REDUCE and self.role not in MODEL_PARALLEL
 
 
 class KindTable:

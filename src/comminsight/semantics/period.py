@@ -83,6 +83,15 @@ class Periods:
     first: np.ndarray
     end: np.ndarray
     is_regular: np.ndarray
+    n_ops: int
+
+    @property
+    def rest_ratio(self) -> float:
+        """Ops behind the last occurrence, over those from the first to the last."""
+        if len(self.last) < _MIN_TIMES:
+            return 0.0
+        span = int(self.last[-1] - self.last[0])
+        return (self.n_ops - 1 - int(self.last[-1])) / max(1, span)
 
     @property
     def regular_ratio(self) -> float:
@@ -97,7 +106,7 @@ def periods_of(rank: RankCodes, pattern: Pattern) -> Periods:
     bags = rank.bags(first, end)
     values, inverse, counts = np.unique(bags, return_inverse=True, return_counts=True)
     is_regular = inverse.reshape(-1) == (int(counts.argmax()) if len(values) else 0)
-    return Periods(last, first, end, is_regular)
+    return Periods(last, first, end, is_regular, len(rank.starts_ns))
 
 
 def occurrences(codes: np.ndarray, kinds: tuple[int, ...]) -> np.ndarray:

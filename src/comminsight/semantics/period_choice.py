@@ -1,9 +1,9 @@
 """Which of the periods in a job's ops is the step.
 
 Patterns that recur equally often form a *level*: layers, microbatches, steps, evaluations. A level
-counts when one of its patterns recurs on every rank, most periods of every rank are alike, and its
-last op is the same op of its communicator on all ranks. A run of one kind of op has no period.
-From the innermost level outwards the step so far gives way to the next level outside
+counts when one of its patterns recurs on every rank up to the end, most periods of every rank are
+alike, and its last op is the same op of its communicator on all ranks. A run of one kind of op has
+no period. From the innermost level outwards the step so far gives way to the next level outside
 
 1. that is the first to have gradients (a reduction of data outside of model parallel groups);
 2. if neither has gradients nor the inner one a control op (a reduction of numbers), that has a
@@ -41,6 +41,7 @@ _MAX_UNMATCHED_RATIO = 0.05
 _COLLECTIVES = frozenset(
     {Op.ALL_REDUCE, Op.ALL_GATHER, Op.REDUCE_SCATTER, Op.REDUCE, Op.GATHER, Op.ALL_TO_ALL}
 )
+_MAX_REST_RATIO = 0.5  # an evaluation may come last
 _RATIO_STEPS = 20  # ratios that differ by less than 5 % are equal
 
 
@@ -59,6 +60,11 @@ class Marked:
     def n_times(self) -> int:
         """Occurrences on the rank that has fewest."""
         return min(len(periods.last) for periods in self.periods)
+
+    @property
+    def rest_ratio(self) -> float:
+        """How long the job goes on without it, on the rank where it does so longest."""
+        return max(periods.rest_ratio for periods in self.periods)
 
     @property
     def regular_ratio(self) -> float:
@@ -222,6 +228,8 @@ def _standing(mark: Marked) -> PeriodStanding:
         return PeriodStanding.TOO_FEW
     if mark.regular_ratio < MIN_REGULAR_RATIO:
         return PeriodStanding.IRREGULAR
+    if mark.rest_ratio > _MAX_REST_RATIO:
+        return PeriodStanding.ENDS_EARLY
     return PeriodStanding.STEP if mark.n_groups else PeriodStanding.UNMATCHED
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from comminsight.semantics.boundary import BoundaryMachine
 from comminsight.semantics.learn import resolve
 from comminsight.semantics.losses import LossLog
-from comminsight.semantics.op_kinds import Detail, Kind, KindTable, position_of
+from comminsight.semantics.op_kinds import NUMBERS_BYTES, Detail, Kind, KindTable, position_of
 from comminsight.semantics.period import Pattern, Periods, RankCodes
 from comminsight.semantics.step_cut import StepCut
 from comminsight.semantics.template import Sequence as Symbols
@@ -24,6 +24,7 @@ from comminsight.semantics.template import Template
 
 PRIORITY = 50  # above the shipped ones: it was made for this job
 _MAX_CLOSE = 64
+_MAX_ANCHOR_KINDS = 2
 _OPENS = (
     (1, Detail.CALL), (1, Detail.SIZE_CLASS), (2, Detail.CALL), (2, Detail.SIZE_CLASS),
     (3, Detail.SIZE_CLASS), (1, Detail.EXACT), (2, Detail.EXACT),
@@ -157,19 +158,29 @@ def _ends(
 
 
 def _anchor(ranks: Sequence[CutRank], pattern: Pattern, table: KindTable) -> Symbols:
-    """The pattern as a sequence, with the element types and size classes that it always has."""
-    detail = max(pattern.detail, Detail.SIZE_CLASS)
+    """The pattern as a sequence, with the element types and size classes that it always has, and
+    with the size where it is one or few numbers and never another."""
     n = len(pattern.kinds)
     positions = []
     for place in range(n):
-        seen: dict[Kind, None] = {}
-        for rank in ranks:
-            where = rank.periods.last - (n - 1 - place)
-            codes = np.unique(rank.codes.codes[detail][where]).tolist()
-            seen.update(dict.fromkeys(table.kinds[code] for code in codes))
-        coarse = position_of([table.kinds[pattern.kinds[place]]])
-        positions.append(position_of(seen) if len(seen) <= 2 else coarse)
+        seen = [_seen(ranks, n - 1 - place, detail, table) for detail in Detail]
+        own = table.kinds[pattern.kinds[place]]
+        fine, exact = seen[Detail.SIZE_CLASS], seen[Detail.EXACT]
+        if pattern.detail is Detail.EXACT or (
+            len(exact) == 1 and exact[0].max_bytes <= NUMBERS_BYTES
+        ):
+            fine = exact
+        positions.append(position_of(fine if len(fine) <= _MAX_ANCHOR_KINDS else [own]))
     return tuple(positions)
+
+
+def _seen(ranks: Sequence[CutRank], n_before: int, detail: Detail, table: KindTable) -> list[Kind]:
+    """Kinds of the ops that stand so many ops before the end of the anchor, on any rank."""
+    codes: set[int] = set()
+    for rank in ranks:
+        where = rank.periods.last - n_before
+        codes.update(np.unique(rank.codes.codes[detail][where]).tolist())
+    return [table.kinds[code] for code in sorted(codes)]
 
 
 def _positions(parts: Sequence[np.ndarray], table: KindTable) -> Symbols:

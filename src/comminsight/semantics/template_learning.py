@@ -22,9 +22,15 @@ from comminsight.model.learning import (
     PeriodStanding,
     TemplateLearning,
 )
-from comminsight.model.ops import CommRole, Op
+from comminsight.model.ops import CommRole, DType, Op
 from comminsight.model.verdict import Message
-from comminsight.semantics.op_kinds import SMALL_BYTES, Detail, KindTable, position_of
+from comminsight.semantics.op_kinds import (
+    MODEL_PARALLEL,
+    SMALL_BYTES,
+    Detail,
+    KindTable,
+    position_of,
+)
 from comminsight.semantics.period import Periods, RankCodes, RankStream
 from comminsight.semantics.period_choice import MIN_TIMES, Choice, Level, Marked, choose_period
 from comminsight.semantics.step_cut import find_cut
@@ -44,6 +50,7 @@ _LAYOUT_ROLES = (
 _LAYOUT_OPS = (
     Op.ALL_REDUCE, Op.ALL_GATHER, Op.REDUCE_SCATTER, Op.REDUCE, Op.ALL_TO_ALL, Op.SEND, Op.RECV,
 )  # fmt: skip
+_DATA_TYPES = (DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32, DType.FLOAT64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,15 +181,21 @@ def _common_calls(ranks: Sequence[CutRank], table: KindTable) -> list[Symbols]:
 
 
 def _absent(ranks: Sequence[CutRank], table: KindTable) -> Iterable[Symbols]:
-    """Parallel groups and calls with data that this job does not have."""
+    """Parallel groups, calls and element types of data, and control ops that this job has not."""
     seen = frozenset().union(*(rank.codes.kinds[Detail.SIZE_CLASS] for rank in ranks))
     kinds = [table.kinds[code] for code in seen]
+    data = [kind for kind in kinds if kind.is_large]
     roles = {kind.role for kind in kinds}
-    ops = {kind.op for kind in kinds if kind.is_large}
+    ops, dtypes = {kind.op for kind in data}, {kind.dtype for kind in data}
     if unseen := tuple(role for role in _LAYOUT_ROLES if role not in roles):
         yield ((Symbol(roles=unseen),),)
     if calls := tuple(op for op in _LAYOUT_OPS if op not in ops):
         yield ((Symbol(ops=calls, min_bytes=SMALL_BYTES + 1),),)
+    if data and (others := tuple(dtype for dtype in _DATA_TYPES if dtype not in dtypes)):
+        yield ((Symbol(dtypes=others, min_bytes=SMALL_BYTES + 1),),)
+    replicas = tuple(role for role in CommRole if role in roles and role not in MODEL_PARALLEL)
+    if replicas and not any(kind.is_control for kind in kinds):
+        yield ((Symbol(roles=replicas, ops=(Op.ALL_REDUCE,), max_bytes=SMALL_BYTES),),)
 
 
 # what is told
@@ -206,7 +219,9 @@ def _why_none(ranks: Sequence[RankCodes], choice: Choice, table: KindTable) -> M
     standings = Counter(period.standing for period in choice.periods)
     if not standings:
         return Message("learning.nothing_recurs")
-    for standing in (PeriodStanding.UNMATCHED, PeriodStanding.IRREGULAR):
+    for standing in (
+        PeriodStanding.UNMATCHED, PeriodStanding.IRREGULAR, PeriodStanding.ENDS_EARLY
+    ):  # fmt: skip
         if standings[standing]:
             return Message(f"learning.{standing.value}")
     most = max(period.n_times for period in choice.periods)
