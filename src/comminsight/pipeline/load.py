@@ -27,6 +27,7 @@ from comminsight.model.topology import UNKNOWN_RANK
 from comminsight.model.verdict import Message
 from comminsight.pipeline.ends import ended_well
 from comminsight.pipeline.layout import FALLBACK_FOLDER, RunPaths
+from comminsight.pipeline.quiet_ends import with_quiet_ends
 from comminsight.pipeline.ranks import with_ranks
 
 DEFAULT_GROUP = b"default_pg"
@@ -80,7 +81,7 @@ def load_run(
             next_step="check that the whole run directory was copied",
         )
     own, others = newest_run(sessions) if paths.is_spool else (sessions, ())
-    ranked = with_ranks(own)
+    ranked = with_ranks(with_quiet_ends(own, manifests))
     loaded = sort_out(ranked.sessions, problems)
     return replace(loaded, other_runs=others, notes=ranked.notes)
 
