@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from comminsight.analysis.alignment import AlignedStep, align_steps
+from comminsight.analysis.calibrated import calibrated_steps
 from comminsight.analysis.measures import Clock, straggler_measures
 from comminsight.capture.session import SessionData
 from comminsight.diagnosis.ras import with_ras
@@ -29,6 +30,7 @@ from comminsight.model.trace import RunTrace
 from comminsight.model.verdict import Coverage, Message, Verdict
 from comminsight.model.views import OpStories, StepOps, TemplateScore
 from comminsight.pipeline.breaks import at_first_break
+from comminsight.pipeline.calibration import RunCalibration
 from comminsight.pipeline.coverage import run_coverage
 from comminsight.pipeline.devices import devices
 from comminsight.pipeline.ends import as_of, exit_statuses, first_failure
@@ -38,7 +40,7 @@ from comminsight.pipeline.hang_store import read_hangs
 from comminsight.pipeline.layout import RunPaths, run_paths
 from comminsight.pipeline.load import LoadedRun, load_run, sort_out, world_size
 from comminsight.pipeline.manifest import read_manifests
-from comminsight.pipeline.notes import run_notes, stack_notes
+from comminsight.pipeline.notes import calibration_notes, run_notes, stack_notes
 from comminsight.pipeline.observe import killed, last_sign_ns, observe
 from comminsight.pipeline.op_view import op_stories
 from comminsight.pipeline.ras_store import ras_of, read_kept_ras
@@ -127,8 +129,21 @@ class Run:
 
     @cached_property
     def aligned_steps(self) -> tuple[AlignedStep, ...]:
-        """Steps over all ranks."""
-        return align_steps(self.trace)
+        """Steps over all ranks, numbered as the state of the calibration says."""
+        correction = self.calibration.correction
+        if correction is None:
+            return align_steps(self.trace)
+        return calibrated_steps(self.trace, correction)
+
+    @cached_property
+    def calibration(self) -> RunCalibration:
+        """The state of the step numbers, and what changes it."""
+        sessions = (*self.sessions, *self.loaded.earlier_lives)
+        return RunCalibration(self.paths, self.facts.run_id, sessions, self._steps_of)
+
+    def _steps_of(self, session: SessionData) -> tuple[StepSummary, ...]:
+        known = self._rebuilt.get(session.identity.session_id)
+        return (known or rebuild_session(session, self._templates)).steps
 
     def coverage(self) -> Coverage:
         """What was seen of the run."""
@@ -158,6 +173,7 @@ class Run:
         return step_ops(
             self.trace, self.aligned_steps,
             run_id=self.facts.run_id, global_rank=global_rank, step=step,
+            step_view=self.calibration.state.view,
         )  # fmt: skip
 
     def op_stories(self, text: str, *, global_rank: int | None = None) -> OpStories:
@@ -227,7 +243,8 @@ class Run:
         verdicts = judge_run(self.trace, measures, coverage, events, at_end)
         verdicts, ras_notes = self._with_ras(verdicts, ras, events, at_end)
         verdicts = explained(verdicts, self.loaded, self.trace, len(self.aligned_steps))
-        facts = msgspec.structs.replace(self.facts, clock=clock)
+        view = self.calibration.state.view
+        facts = msgspec.structs.replace(self.facts, clock=clock, step_view=view)
         return run_report(
             facts, self.trace.communicators, self.step_rows(),
             rank_rows(measures, devices(self.sessions)), coverage, verdicts,
@@ -251,8 +268,13 @@ class Run:
     def notes(self) -> tuple[Message, ...]:
         """What a reader should know besides the verdicts."""
         files = (*self._manifest_files[1], *self._hang_files[1], *self._ras_files[1])
-        unreadable = (*files, *self.loaded.problems)
-        return run_notes(self.loaded, self.manifests, self._rebuilt, unreadable)
+        unreadable = (*files, *self.loaded.problems, *self.calibration.problems)
+        notes = run_notes(self.loaded, self.manifests, self._rebuilt, unreadable)
+        return (*notes, *self.calibration_notes())
+
+    def calibration_notes(self) -> tuple[Message, ...]:
+        """Whose the step numbers are, where they are not simply raw."""
+        return calibration_notes(self.calibration.state)
 
     def write_steps(self) -> Path:
         """Write the step summaries of every session into the run's ``steps/``."""

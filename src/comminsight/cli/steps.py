@@ -10,6 +10,7 @@ import typer
 
 from comminsight.cli.choices import Lang
 from comminsight.cli.typed import call, progress, terminal_width, write_output
+from comminsight.report.calibration_text import render_step_numbers
 from comminsight.report.json_form import steps_json
 from comminsight.report.steps_text import render_steps
 from comminsight.run import open_run
@@ -29,8 +30,13 @@ def steps(
     opened = open_run(run, template_folders=[templates] if templates else [])
     rows, coverage = opened.step_rows(), opened.coverage()
     scores = () if rows else opened.template_scores()
+    view, notes = opened.calibration.state.view, opened.calibration_notes()
     if json:
-        write_output(steps_json(opened.facts.run_id, rows, coverage, scores))
+        write_output(
+            steps_json(
+                opened.facts.run_id, rows, coverage, scores, step_view=view.value, notes=notes
+            )
+        )
     else:
         write_output(
             render_steps(
@@ -38,6 +44,7 @@ def steps(
                 seen=opened.roles_and_ops(), scores=scores,
                 lang=lang.value, width=terminal_width(),
             )
+            + render_step_numbers(view.value, notes, lang=lang.value, width=terminal_width())
         )  # fmt: skip
     return 0
 

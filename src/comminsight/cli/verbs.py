@@ -22,6 +22,9 @@ VERBS: dict[str, Verb] = {
     "steps": Verb("comminsight.cli.steps", "list the training steps of a run"),
     "templates": Verb("comminsight.cli.templates", "say why which step template was taken"),
     "template": Verb("comminsight.cli.template", "propose a step template from a run (learn)"),
+    "calibrate": Verb(
+        "comminsight.cli.calibrate", "give the steps of all ranks common numbers: preview, apply"
+    ),
     "show": Verb(
         "comminsight.cli.show", "list the ops of one rank in one step, or one op layer by layer"
     ),

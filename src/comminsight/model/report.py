@@ -11,13 +11,14 @@ import msgspec
 from comminsight.model.topology import Communicator
 from comminsight.model.verdict import Coverage, Message, Verdict
 
-REPORT_SCHEMA_VERSION = "1.3.0"  # major: a key went or changed meaning; minor: a key came
+REPORT_SCHEMA_VERSION = "1.4.0"  # major: a key went or changed meaning; minor: a key came
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the run was and how it ended. ``end`` is one of: running, exited, killed, unknown.
 
     ``clock`` is what waits were measured on: ``aligned`` or ``raw``, "" where nothing was.
+    ``step_view`` says whose step numbers the report shows: ``raw`` or ``calibrated``.
     """
 
     run_id: str
@@ -32,6 +33,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     killed_ranks: tuple[int, ...] = ()
     clock: str = ""
+    step_view: str = "raw"
 
 
 class StepRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -51,6 +51,7 @@ class StepOps(msgspec.Struct, frozen=True, kw_only=True):
     period_ns: int
     is_complete: bool
     ops: tuple[OpRow, ...] = ()
+    step_view: str = "raw"  # or "calibrated": whose number ``step`` is
 
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True):

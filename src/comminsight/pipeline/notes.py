@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from comminsight.model.calibration import CalibrationState, StepView
 from comminsight.model.hang import HangEvent, StackSource
 from comminsight.model.manifest import LaunchManifest
 from comminsight.model.verdict import Message, MessageParam, Verdict
@@ -37,6 +38,25 @@ def run_notes(
     notes += [Message("note.no_steps_because", {"reason": f"broken.{reason}"}) for reason in broken]
     notes += [Message("note.launcher", {"text": text}) for m in manifests for text in m.notes]
     notes += [note for m in manifests for note in m.messages]
+    return tuple(notes)
+
+
+def calibration_notes(state: CalibrationState) -> tuple[Message, ...]:
+    """That the step numbers are corrected ones, or why an applied correction is not shown."""
+    entry = state.entry
+    if state.stale:
+        return (Message("note.calibration_stale", {"reason": f"stale.{state.stale}"}),)
+    if state.view is StepView.RAW or entry is None or entry.counts is None:
+        return ()
+    counts = entry.counts
+    said: dict[str, MessageParam] = {
+        "at_real_ns": entry.at_real_ns, "who": entry.who, "n_renumbered": counts.n_renumbered,
+    }  # fmt: skip
+    notes = [Message("note.calibrated", said)]
+    if counts.n_raw:
+        notes.append(Message("note.left_raw", {"n_steps": counts.n_raw}))
+    if counts.n_parts > 1:
+        notes.append(Message("note.step_parts", {"n_parts": counts.n_parts}))
     return tuple(notes)
 
 

@@ -16,7 +16,13 @@ from comminsight.model.views import UNFINISHED_NS, VIEW_SCHEMA_VERSION, OpRow, S
 
 
 def step_ops(
-    trace: RunTrace, aligned: tuple[AlignedStep, ...], *, run_id: str, global_rank: int, step: int
+    trace: RunTrace,
+    aligned: tuple[AlignedStep, ...],
+    *,
+    run_id: str,
+    global_rank: int,
+    step: int,
+    step_view: str = "raw",
 ) -> StepOps:
     """All ops of the rank inside its own window of the step.
 
@@ -39,6 +45,7 @@ def step_ops(
         period_ns=window.period_ns,
         is_complete=window.coverage_complete,
         ops=op_rows(trace, rank, window, found, index),
+        step_view=step_view,
     )
 
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import msgspec
 
+from comminsight.model.calibration import CalibrationHistory, CalibrationView
 from comminsight.model.checkup import Checkup
 from comminsight.model.report import REPORT_SCHEMA_VERSION, RunReport, StepRow
 from comminsight.model.template_view import TemplateView
-from comminsight.model.verdict import Coverage
+from comminsight.model.verdict import Coverage, Message
 from comminsight.model.views import VIEW_SCHEMA_VERSION, OpStories, StepOps, TemplateScore
 
 SCHEMA_ID = "urn:comminsight:schema:run-report"
@@ -46,17 +47,28 @@ def steps_json(
     steps: Sequence[StepRow],
     coverage: Coverage,
     scores: Sequence[TemplateScore] = (),
+    *,
+    step_view: str = "raw",
+    notes: Sequence[Message] = (),
 ) -> bytes:
-    """The steps of a run with their coverage; ``scores`` tell why there are none."""
+    """The steps of a run with their coverage; ``scores`` tell why there are none, ``step_view``
+    whose numbers they have (``raw`` or ``calibrated``), ``notes`` what to know about that."""
     return _document(
         {
             "schema_version": REPORT_SCHEMA_VERSION,
             "run_id": run_id,
+            "step_view": step_view,
             "steps": list(steps),
             "coverage": coverage,
             "templates": list(scores),
+            "notes": list(notes),
         }
     )
+
+
+def calibration_json(answer: CalibrationView | CalibrationHistory) -> bytes:
+    """A correction with the state of the run, or the history of the state."""
+    return _document(answer)
 
 
 def checkup_json(checkup: Checkup) -> bytes:

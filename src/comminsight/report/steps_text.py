@@ -83,6 +83,7 @@ def render_ops(view: StepOps, *, lang: str = "en", width: int = 80, color: bool 
             ("run", view.run_id),
             ("node", view.host),
             ("template", view.template),
+            ("step_view", words.word("step_view", view.step_view)),
             ("started", numbers.instant(view.start_real_ns) if view.start_real_ns else ""),
         ]
     )

@@ -86,6 +86,7 @@ def _fact_rows(report: RunReport, words: Catalogue) -> Iterator[tuple[str, str]]
     yield "started", numbers.instant(facts.started_real_ns) if facts.started_real_ns else ""
     yield "ended", _end(facts, killed_ranks(report), words)
     yield "clock", words.word("clock", facts.clock) if facts.clock else ""
+    yield "step_view", words.word("step_view", facts.step_view) if report.steps else ""
 
 
 def _nodes(hosts: tuple[str, ...], words: Catalogue) -> str:

@@ -72,10 +72,11 @@ def test_ops_of_a_rank_in_a_step() -> None:
         text
         == """\
 Rank 2, step 7: 3 ops in 90.0 ms
-  run       run-1
-  node      node-b
-  template  ddp
-  started   2027-01-15 08:00:00 UTC
+  run        run-1
+  node       node-b
+  template   ddp
+  numbering  raw: as most ranks counted
+  started    2027-01-15 08:00:00 UTC
 
   op          comm     match    size  start ms  took ms  wait ms  for  state
   all_reduce  DP dp#0      1  25 MiB      10.0      4.0      3.0    3  done

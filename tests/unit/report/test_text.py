@@ -31,6 +31,7 @@ Run
   nodes      2 (node-a, node-b)
   started    2027-01-15 08:00:00 UTC
   ended      exited, exit code 0 after 2 min 5 s
+  numbering  raw: as most ranks counted
 
 Steps (6 seen)
              step  time ms  window ms  gap ms  ranks  ops  complete  template
