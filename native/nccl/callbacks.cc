@@ -7,25 +7,25 @@ namespace {
 
 constexpr int32_t kNoState = 0;
 
-bool is_of_sampled_op(const Token& token) {
-  const bool is_op = token.type <= kChannelToken || token.type == kCopyToken;
-  return is_op && is_sampled(token.generation);
+bool is_of_sampled_op(Token token) {
+  const bool is_op = token.type() <= kChannelToken || token.type() == kCopyToken;
+  return is_op && is_sampled(token.generation());
 }
 
-bool is_channel_over(Door& d, uint64_t bits) {
-  const ci_slot* slot = find_slot(d, bits);
-  return slot == nullptr || (load_relaxed(slot->stopped_mask) >> channel_of_bits(bits) & 1) != 0;
+bool is_channel_over(Door& d, Token token) {
+  const ci_slot* slot = find_op(d, token);
+  return slot == nullptr || (load_relaxed(slot->stopped_mask) >> token.channel() & 1) != 0;
 }
 
-void stop_call(Door& d, const Token& token) {
+void stop_call(Door& d, Token token) {
   if (ci_slot* slot = find_op(d, token)) raise_flags(*slot, CI_SLOTFLAG_API_RETURNED);
 }
 
-void stop_of(Door& d, const Token& token, void* handle) {
-  switch (token.type) {
+void stop_of(Door& d, Token token, void* handle) {
+  switch (token.type()) {
     case kCallToken: return stop_call(d, token);
     case kTaskToken: return stop_task(d, token);
-    case kChannelToken: stop_channel(d, token.encode(), 0); return;
+    case kChannelToken: stop_channel(d, token, 0); return;
     case kGroupToken: return leave_group_call(d, token);
     case kPlanToken:
     case kVoidToken: return;
@@ -40,13 +40,13 @@ void stop_of(Door& d, const Token& token, void* handle) {
   note_unknown(d);
 }
 
-void record_state_of(Door& d, const Token& token, void* handle, int32_t state, const StateArgs* args) {
+void record_state_of(Door& d, Token token, void* handle, int32_t state, const StateArgs* args) {
   const int64_t gpu_ns = state == kKernelChStop && args != nullptr ? static_cast<int64_t>(args->gpu_ns) : 0;
-  switch (token.type) {
+  switch (token.type()) {
     case kVoidToken: return;
     case kChannelToken:
       if (state != kKernelChStop) break;
-      stop_channel(d, token.encode(), gpu_ns);
+      stop_channel(d, token, gpu_ns);
       return;
     case kFanChannelToken:
       if (state == kKernelChStop) return stop_fan_channel(d, fan_token_of(handle), gpu_ns);
@@ -97,18 +97,18 @@ __attribute__((noinline)) Result record_other_state(Door& d, void* handle, int32
 Result stop_event(void* handle) {
   Door* d = handle != nullptr ? door() : nullptr;
   if (d == nullptr) return kSuccess;
-  const auto bits = reinterpret_cast<uint64_t>(handle);
-  if (type_of_bits(bits) == kChannelToken && is_channel_over(*d, bits)) return kSuccess;  // its state came before
+  const Token token = token_of(handle);
+  if (token.type() == kChannelToken && is_channel_over(*d, token)) return kSuccess;  // its state came before
   return stop_other(*d, handle);
 }
 
 Result record_event_state(void* handle, int32_t state, StateArgs* args) {
   Door* d = handle != nullptr ? door() : nullptr;
   if (d == nullptr) return kSuccess;
-  const auto bits = reinterpret_cast<uint64_t>(handle);
-  const bool is_usual = type_of_bits(bits) == kChannelToken && state == kKernelChStop && args != nullptr;
-  if (!is_usual || is_sampled(generation_of_bits(bits))) return record_other_state(*d, handle, state, args);
-  return stop_channel(*d, bits, static_cast<int64_t>(args->gpu_ns));
+  const Token token = token_of(handle);
+  const bool is_usual = token.type() == kChannelToken && state == kKernelChStop && args != nullptr;
+  if (!is_usual || is_sampled(token.generation())) return record_other_state(*d, handle, state, args);
+  return stop_channel(*d, token, static_cast<int64_t>(args->gpu_ns));
 }
 
 }  // namespace ci::nccl

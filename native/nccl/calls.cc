@@ -20,8 +20,8 @@ void* start_unplaced(Door& d, const void* context) {
 
 void* begin_op_of_group(Door& d, uint32_t comm, ci_record* record, uint64_t group) {
   void* handle = begin_op(d, comm, record, CI_SLOTFLAG_API_SEEN, group);
-  if (group != 0 && token_of(handle).type == kCallToken)
-    join_group(d, Token::decode(group), reinterpret_cast<uint64_t>(handle));
+  if (group != 0 && token_of(handle).type() == kCallToken)
+    join_group(d, Token::of(group), reinterpret_cast<uint64_t>(handle));
   return handle;
 }
 

@@ -56,55 +56,55 @@ void note_channel_stop(Door& d, uint32_t at, ci_slot& slot, uint32_t channel, in
 
 namespace {
 
-inline void* start_channel_of(Door& d, uint64_t bits, ci_slot& slot, const KernelChPart& part) {
-  const uint32_t at = slot_of_bits(bits);
+inline void* start_channel_of(Door& d, Token task, ci_slot& slot, const KernelChPart& part) {
+  const uint32_t at = task.slot();
   store_relaxed(d.starts_ns[at][part.channel_id], part.gpu_ns);
   note_channel_start(d, at, slot, part);
-  return pointer_of(channel_bits(bits, part.channel_id));
+  return pointer_of(channel_of_task(task, part.channel_id));
 }
 
-__attribute__((noinline)) void* start_timed_channel(Door& d, uint64_t bits, ci_slot& slot, const KernelChPart& part) {
+__attribute__((noinline)) void* start_timed_channel(Door& d, Token task, ci_slot& slot, const KernelChPart& part) {
   const CallbackTimer timer(d, true);
-  return start_channel_of(d, bits, slot, part);
+  return start_channel_of(d, task, slot, part);
 }
 
-__attribute__((noinline)) Result end_channels(Door& d, uint64_t bits) {
-  finish(d, Token::decode(bits), mono_ns());
+__attribute__((noinline)) Result end_channels(Door& d, Token token) {
+  finish(d, token, mono_ns());
   return kSuccess;
 }
 
 __attribute__((noinline)) void* start_other_channel(Door& d, void* task, const KernelChPart& part) {
   const Token token = token_of(task);
-  if (token.type == kVoidToken) return void_token(kIgnored);
-  if (token.type != kFanTaskToken || part.channel_id >= kMaxChannels) return note_unknown(d);
+  if (token.type() == kVoidToken) return void_token(kIgnored);
+  if (token.type() != kFanTaskToken || part.channel_id >= kMaxChannels) return note_unknown(d);
   return start_fan_channel(d, fan_token_of(task), part);
 }
 
 }  // namespace
 
-void* start_channel(void* task, const KernelChPart& part) {
+void* start_channel(void* handle, const KernelChPart& part) {
   Door* d = door();
   if (d == nullptr) return void_token(kIgnored);
-  const auto bits = reinterpret_cast<uint64_t>(task);
-  if (type_of_bits(bits) != kTaskToken || part.channel_id >= kMaxChannels) return start_other_channel(*d, task, part);
-  ci_slot* slot = find_slot(*d, bits);
+  const Token task = token_of(handle);
+  if (task.type() != kTaskToken || part.channel_id >= kMaxChannels) return start_other_channel(*d, handle, part);
+  ci_slot* slot = find_op(*d, task);
   if (slot == nullptr) return note_stale(*d);
-  if (is_sampled(generation_of_bits(bits))) return start_timed_channel(*d, bits, *slot, part);
-  return start_channel_of(*d, bits, *slot, part);
+  if (is_sampled(task.generation())) return start_timed_channel(*d, task, *slot, part);
+  return start_channel_of(*d, task, *slot, part);
 }
 
-Result stop_channel(Door& d, uint64_t bits, int64_t gpu_ns) {
-  ci_slot* slot = find_slot(d, bits);
-  const uint32_t channel = channel_of_bits(bits);
+Result stop_channel(Door& d, Token token, int64_t gpu_ns) {
+  ci_slot* slot = find_op(d, token);
+  const uint32_t channel = token.channel();
   if (slot == nullptr || (load_relaxed(slot->stopped_mask) >> channel & 1) != 0) return kSuccess;  // told before
-  const uint32_t at = slot_of_bits(bits);
+  const uint32_t at = token.slot();
   note_channel_stop(d, at, *slot, channel, gpu_ns);
   OpState& own = d.ops[at];
   // A channel that stops when it starts, or before, has the stamp of another work.
   if (gpu_ns <= load_relaxed(d.starts_ns[at][channel])) store_relaxed(own.has_bad_stamp, 1);
   const uint32_t n_stopped = load_relaxed(own.n_stopped) + 1;
   store_relaxed(own.n_stopped, n_stopped);
-  return is_whole(own, *slot, n_stopped) ? end_channels(d, bits) : kSuccess;
+  return is_whole(own, *slot, n_stopped) ? end_channels(d, token) : kSuccess;
 }
 
 }  // namespace ci::nccl

@@ -148,17 +148,15 @@ inline uint32_t nccl_mask(const Door& d) {
 }
 
 // --- ops.cc
-// The slot that the handle names while its op is in flight, else nullptr. `bits` is a token's: slot, generation and
-// salt are compared in one go.
-inline ci_slot* find_slot(Door& d, uint64_t bits) {
-  ci_slot& slot = d.slots[bits >> 38 & 4095];
+// The slot that the token names while its op is in flight, else nullptr. Generation and salt are compared in one go.
+inline ci_slot* find_op(Door& d, Token token) {
+  ci_slot& slot = d.slots[token.slot()];
   const uint32_t word = load_acquire(slot.state_word);
   const uint64_t key = uint64_t{slot_generation(word)} << 16 | d.salt;
   const bool is_there = (word & 254) == CI_SLOT_IN_FLIGHT;  // or overdue
-  return is_there && key == (bits & ((uint64_t{1} << 38) - 1)) ? &slot : nullptr;
+  return is_there && key == (token.bits & ((uint64_t{1} << 38) - 1)) ? &slot : nullptr;
 }
 static_assert((CI_SLOT_IN_FLIGHT & 1) == 0 && CI_SLOT_OVERDUE == CI_SLOT_IN_FLIGHT + 1, "differ in the lowest bit");
-inline ci_slot* find_op(Door& d, const Token& token) { return find_slot(d, token.encode()); }
 // Fills in what both calls and tasks tell of an op.
 void describe(Door& d, uint32_t comm, ci_record* record, bool is_p2p, const char* func, size_t count,
               const char* datatype, int32_t peer_or_root);
@@ -181,37 +179,37 @@ inline uint32_t flags_of(const ci_slot& slot) {
 
 // --- finish.cc
 // All channels have stopped; the last callback of them came at `now`.
-void finish(Door& d, const Token& op, int64_t now);
-void retire(Door& d, const Token& op, uint8_t reason);
+void finish(Door& d, Token op, int64_t now);
+void retire(Door& d, Token op, uint8_t reason);
 // Without a word from the GPU: a copy engine's.
-void finish_by_host(Door& d, const Token& op);
+void finish_by_host(Door& d, Token op);
 uint32_t plan_number(uint64_t plan);  // in the order of their begins
 // Symmetric tasks without channels end with the task of their launch that has them. False when there is none.
-bool follow_head(Door& d, const Token& tail);
+bool follow_head(Door& d, Token tail);
 
 // --- groups.cc
-Group* find_group(Door& d, const Token& token);
-bool is_group_over(Door& d, const Token& token);
-void join_group(Door& d, const Token& group, uint64_t op);
-void end_group_call(Door& d, const Token& token);
-void leave_group_call(Door& d, const Token& token);
-void stop_launch(Door& d, const Token& token);
+Group* find_group(Door& d, Token token);
+bool is_group_over(Door& d, Token token);
+void join_group(Door& d, Token group, uint64_t op);
+void end_group_call(Door& d, Token token);
+void leave_group_call(Door& d, Token token);
+void stop_launch(Door& d, Token token);
 
 // --- tasks.cc
 bool is_send_task(const Task& task);
 // Channels of the task; 0 when the number means nothing.
 uint8_t trusted_channels(const Door& d, uint32_t comm, const Task& task);
 // Learns from the order of events whether the communicator launches its groups in the caller's thread.
-void note_order(Door& d, const Token& op, ci_slot& slot, uint32_t flags_before);
-void stop_task(Door& d, const Token& token);
-void stop_copy(Door& d, const Token& token, int32_t state);
+void note_order(Door& d, Token op, ci_slot& slot, uint32_t flags_before);
+void stop_task(Door& d, Token token);
+void stop_copy(Door& d, Token token, int32_t state);
 
 // --- channels.cc
 // `at` is the place of the slot.
 void note_channel_start(Door& d, uint32_t at, ci_slot& slot, const KernelChPart& part);
 void note_channel_stop(Door& d, uint32_t at, ci_slot& slot, uint32_t channel, int64_t gpu_ns);
 // `gpu_ns` is 0 when the stop came without a stamp.
-Result stop_channel(Door& d, uint64_t bits, int64_t gpu_ns);
+Result stop_channel(Door& d, Token token, int64_t gpu_ns);
 // Every channel that began has stopped, and one did.
 bool has_stopped_all(const ci_slot& slot);
 

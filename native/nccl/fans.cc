@@ -37,7 +37,7 @@ Fan* find_fan(Door& d, const FanToken& token) {
   return word >> 8 == token.generation && (word & 255) != Fan::kFree ? &fan : nullptr;
 }
 
-Token op_token(const Fan& fan) { return Token::decode(load_relaxed(fan.op)); }
+Token op_token(const Fan& fan) { return Token::of(load_relaxed(fan.op)); }
 
 // A split fan only translates handles of calls whose tasks are about to begin, so it may be taken soon; a fold's or
 // an open one's place is free when its op is over.
@@ -73,7 +73,7 @@ void keep_call(Fan& fan, uint32_t call, const ci_record& record) {
 void* open_fan(Door& d, Fan& fan, uint64_t group_token, uint32_t comm, const ci_record& record) {
   ci_record first = record;
   void* handle = begin_op(d, comm, &first, CI_SLOTFLAG_API_SEEN, group_token);
-  if (token_of(handle).type != kCallToken) return handle;
+  if (token_of(handle).type() != kCallToken) return handle;
   const uint32_t generation = ((load_relaxed(fan.word) >> 8) + 1) % FanToken::kGenerations;
   const size_t counters = offsetof(Fan, calls) - offsetof(Fan, n_calls);
   static_assert(offsetof(Fan, n_calls) % 4 == 0 && offsetof(Fan, calls) % 8 == 0, "cleared by words");
@@ -87,7 +87,7 @@ void* open_fan(Door& d, Fan& fan, uint64_t group_token, uint32_t comm, const ci_
   note_direction(fan, record.op);
   keep_call(fan, 0, record);
   store_release(fan.word, generation << 8 | Fan::kOpen);
-  join_group(d, Token::decode(group_token), reinterpret_cast<uint64_t>(handle));
+  join_group(d, Token::of(group_token), reinterpret_cast<uint64_t>(handle));
   return token_for_call(fan, d, 0);
 }
 
@@ -123,7 +123,7 @@ void split(Door& d, Fan& fan, ci_slot& slot) {
     load_words(&call, &fan.calls[i].record, sizeof call);
     void* handle = begin_op(d, load_relaxed(fan.comm), &call, CI_SLOTFLAG_API_SEEN | CI_SLOTFLAG_API_RETURNED, group);
     store_relaxed(fan.calls[i].op, reinterpret_cast<uint64_t>(handle));
-    if (token_of(handle).type == kCallToken) join_group(d, Token::decode(group), reinterpret_cast<uint64_t>(handle));
+    if (token_of(handle).type() == kCallToken) join_group(d, Token::of(group), reinterpret_cast<uint64_t>(handle));
   }
   set_stage(fan, Fan::kSplit);
 }
@@ -177,18 +177,19 @@ bool has_all_tasks(Door& d, const Fan& fan) {
   return load_acquire(fan.n_tasks) >= load_relaxed(fan.n_calls) || (is_blocking && load_acquire(fan.has_left) != 0);
 }
 
-void finish_fold(Door& d, Fan& fan, int64_t end_ns) {
-  ci_slot* slot = find_op(d, op_token(fan));
+// `op` was read before what was asked of the fan: should the fan be another's by now, it names an op that is over.
+void finish_fold(Door& d, Token op, int64_t end_ns) {
+  ci_slot* slot = find_op(d, op);
   if (slot == nullptr) return;
-  if ((flags_of(*slot) & CI_SLOTFLAG_NO_KERNEL_EVENTS) != 0)
-    return retire(d, op_token(fan), CI_ENDREASON_NO_KERNEL_EVENTS);
+  if ((flags_of(*slot) & CI_SLOTFLAG_NO_KERNEL_EVENTS) != 0) return retire(d, op, CI_ENDREASON_NO_KERNEL_EVENTS);
   store_relaxed(slot->record.n_channels, __builtin_popcountll(load_relaxed(slot->started_mask)));
-  finish(d, op_token(fan), end_ns);
+  finish(d, op, end_ns);
 }
 
 void finish_if_complete(Door& d, Fan& fan, int64_t end_ns) {
+  const Token op = Token::of(load_acquire(fan.op));
   const uint32_t n_done = load_acquire(fan.n_tasks_done);
-  if (n_done != 0 && n_done == load_acquire(fan.n_tasks) && has_all_tasks(d, fan)) finish_fold(d, fan, end_ns);
+  if (n_done != 0 && n_done == load_acquire(fan.n_tasks) && has_all_tasks(d, fan)) finish_fold(d, op, end_ns);
 }
 
 void finish_task(Door& d, Fan& fan, FanTask& task) {
@@ -225,7 +226,7 @@ void* join_fan(Door& d, Group& group, uint64_t group_token, uint32_t comm, const
   FanLock lock(*fan);
   if (!lock.is_held() || !is_reusable(d, *fan)) return nullptr;
   void* handle = open_fan(d, *fan, group_token, comm, record);
-  if (token_of(handle).type != kFanCallToken) return handle;
+  if (token_of(handle).type() != kFanCallToken) return handle;
   store_release(*place, reinterpret_cast<uint64_t>(handle));
   store_release(group.has_fans, 1);
   return handle;
@@ -269,7 +270,7 @@ FanPlace resolve_fan_call(Door& d, const FanToken& token) {
   settle(d, *fan);
   if (stage_of(*fan) == Fan::kFolded) return {fan, {}};
   const bool is_split = stage_of(*fan) == Fan::kSplit && token.item < Fan::kUnfolded;
-  return {nullptr, is_split ? Token::decode(load_relaxed(fan->calls[token.item].op)) : Token{}};
+  return {nullptr, is_split ? Token::of(load_relaxed(fan->calls[token.item].op)) : Token{}};
 }
 
 void note_fan_call_returned(Door& d, const FanToken& token) {
@@ -287,7 +288,7 @@ void* start_fan_task(Door& d, const FanToken& call, Fan& fold, const Task& task)
   add(is_send ? fold.n_send_tasks : fold.n_recv_tasks, 1);
   store_relaxed(slot->record.op, fold_op(load_relaxed(fold.n_send_tasks), load_relaxed(fold.n_recv_tasks)));
   note_order(d, op_token(fold), *slot, raise_flags(*slot, CI_SLOTFLAG_TASK_SEEN));
-  store_relaxed(d.ops[op_token(fold).slot].plan, reinterpret_cast<uint64_t>(task.plan));
+  store_relaxed(d.ops[op_token(fold).slot()].plan, reinterpret_cast<uint64_t>(task.plan));
   const uint32_t at = add(fold.n_tasks, 1);
   if (at >= Fan::kTasks) {  // more than a fold follows: its end is that of the others
     add(fold.n_tasks_done, 1);
@@ -318,7 +319,7 @@ void* start_fan_channel(Door& d, const FanToken& token, const KernelChPart& part
   Fan* fan = find_fan(d, token);
   ci_slot* slot = fan != nullptr ? find_op(d, op_token(*fan)) : nullptr;
   if (slot == nullptr) return note_stale(d);
-  note_channel_start(d, op_token(*fan).slot, *slot, part);
+  note_channel_start(d, op_token(*fan).slot(), *slot, part);
   __atomic_fetch_or(&task_at(d, token)->started_mask, uint64_t{1} << part.channel_id, __ATOMIC_ACQ_REL);
   FanToken channel = token;
   channel.type = kFanChannelToken;
@@ -333,7 +334,7 @@ void stop_fan_channel(Door& d, const FanToken& token, int64_t gpu_ns) {
   FanTask& task = *task_at(d, token);
   const uint64_t bit = uint64_t{1} << token.channel;
   if ((load_relaxed(task.stopped_mask) & bit) != 0) return;
-  note_channel_stop(d, op_token(*fan).slot, *slot, token.channel, gpu_ns);
+  note_channel_stop(d, op_token(*fan).slot(), *slot, token.channel, gpu_ns);
   __atomic_fetch_or(&task.stopped_mask, bit, __ATOMIC_ACQ_REL);
   if (is_task_over(task)) finish_task(d, *fan, task);
 }
@@ -347,11 +348,12 @@ Token op_of_fan(Door& d, const FanToken& token) {
 void finish_quiet_folds(Door& d, int64_t now) {
   constexpr uint32_t kSelf = 2;
   for (Fan& fan : d.fans) {
+    const Token op = Token::of(load_acquire(fan.op));
     if (stage_of(fan) != Fan::kFolded || load_acquire(fan.has_left) == 0) continue;
     const uint32_t n_done = load_acquire(fan.n_tasks_done);
     const int64_t last_ns = load_relaxed(fan.last_stop_ns);
     const bool is_quiet = n_done != 0 && n_done == load_acquire(fan.n_tasks) && now - last_ns > kGraceNs;
-    if (is_quiet && n_done + kSelf >= load_relaxed(fan.n_calls)) finish_fold(d, fan, last_ns);
+    if (is_quiet && n_done + kSelf >= load_relaxed(fan.n_calls)) finish_fold(d, op, last_ns);
   }
 }
 

@@ -20,22 +20,22 @@ bool map_stamps(Door& d, const ci_slot& slot, int64_t now, Outcome* end) {
   return true;
 }
 
-bool is_stamped(const Door& d, const Token& op, const ci_slot& slot) {
-  return load_relaxed(d.ops[op.slot].has_bad_stamp) == 0 &&
+bool is_stamped(const Door& d, Token op, const ci_slot& slot) {
+  return load_relaxed(d.ops[op.slot()].has_bad_stamp) == 0 &&
          load_relaxed(slot.started_mask) == load_relaxed(slot.stopped_mask);
 }
 
-void end_op(Door& d, const Token& op, const Outcome& end) {
-  d.recorder->end_at(Token{kHandleOp, 0, op.slot, op.generation, op.salt}.encode(), end, true);
+void end_op(Door& d, Token op, const Outcome& end) {
+  d.recorder->end_at(make_token({kHandleOp, 0, op.slot(), op.generation(), op.salt()}).bits, end, true);
   note_sampled_end(d, op);
 }
 
 // The tasks that share the head's launch; each stands in one list only.
 void end_tails(Door& d, uint64_t tail, const Outcome& end) {
   while (tail != 0) {
-    const Token op = Token::decode(tail);
+    const Token op = Token::of(tail);
     if (find_op(d, op) == nullptr) return;
-    tail = load_acquire(d.ops[op.slot].tail);
+    tail = load_acquire(d.ops[op.slot()].tail);
     end_op(d, op, end);
   }
 }
@@ -47,34 +47,34 @@ void note_done_plan(CommState& comm, uint64_t plan) {
 
 }  // namespace
 
-void finish(Door& d, const Token& op, int64_t now) {
-  const ci_slot& slot = d.recorder->slots[static_cast<int>(op.slot)];
+void finish(Door& d, Token op, int64_t now) {
+  const ci_slot& slot = d.recorder->slots[static_cast<int>(op.slot())];
   const uint32_t comm = load_relaxed(slot.record.comm_index);
   const int64_t gpu_end = load_relaxed(slot.record.gpu_end_ns);
   Outcome end = {now, CI_OPSTATE_DONE, CI_TIMINGSOURCE_HOST_KERNEL_CALLBACK};
   const bool is_possible = gpu_end > 0 && observe_clock(d.comms[comm], gpu_end, now, 0);
   if (is_possible && is_stamped(d, op, slot)) map_stamps(d, slot, now, &end);
-  const uint64_t tail = load_acquire(d.ops[op.slot].tail);
-  note_done_plan(d.comms[comm], load_relaxed(d.ops[op.slot].plan));
+  const uint64_t tail = load_acquire(d.ops[op.slot()].tail);
+  note_done_plan(d.comms[comm], load_relaxed(d.ops[op.slot()].plan));
   end_op(d, op, end);
   if (tail != 0) end_tails(d, tail, end);
 }
 
 uint32_t plan_number(uint64_t plan) {
-  const Token token = Token::decode(plan);
-  return token.type == kPlanToken ? token.comm << 22 | token.generation : 0;
+  const Token token = Token::of(plan);
+  return token.type() == kPlanToken ? token.comm() << 22 | token.generation() : 0;
 }
 
-void retire(Door& d, const Token& op, uint8_t reason) {
+void retire(Door& d, Token op, uint8_t reason) {
   end_op(d, op, {mono_ns(), CI_OPSTATE_UNOBSERVABLE, CI_TIMINGSOURCE_UNKNOWN, reason});
 }
 
-void finish_by_host(Door& d, const Token& op) {
+void finish_by_host(Door& d, Token op) {
   end_op(d, op, {mono_ns(), CI_OPSTATE_DONE, CI_TIMINGSOURCE_HOST_KERNEL_CALLBACK});
 }
 
-bool follow_head(Door& d, const Token& tail) {
-  const uint64_t plan = load_relaxed(d.ops[tail.slot].plan);
+bool follow_head(Door& d, Token tail) {
+  const uint64_t plan = load_relaxed(d.ops[tail.slot()].plan);
   bool has_head = false;
   d.recorder->slots.each_in_flight([&](int at, uint32_t word) {
     OpState& head = d.ops[at];
@@ -83,10 +83,10 @@ bool follow_head(Door& d, const Token& tail) {
                          load_relaxed(d.recorder->slots[at].record.n_channels) != 0;
     if (!is_head || has_head) return;
     has_head = true;
-    if (exchange(d.ops[tail.slot].is_tail, 1) != 0) return;
+    if (exchange(d.ops[tail.slot()].is_tail, 1) != 0) return;
     uint64_t next = load_relaxed(head.tail);
-    do store_relaxed(d.ops[tail.slot].tail, next);
-    while (!cas(head.tail, next, tail.encode()));
+    do store_relaxed(d.ops[tail.slot()].tail, next);
+    while (!cas(head.tail, next, tail.bits));
   });
   return has_head;
 }

@@ -11,19 +11,19 @@ uint32_t stage_of(uint32_t word) { return word & 255; }
 // Calls f(token, slot) for the ops of the group that are still in flight: its members, or when they are more than it
 // can hold, whatever names it.
 template <class F>
-void each_member(Door& d, const Group& group, const Token& name, F f) {
+void each_member(Door& d, const Group& group, Token name, F f) {
   const uint32_t n = load_acquire(group.n_members);
   for (uint32_t i = 0; i < n && i < Group::kMembers; i++) {
-    const Token op = Token::decode(load_relaxed(group.members[i]));
+    const Token op = Token::of(load_relaxed(group.members[i]));
     if (ci_slot* slot = find_op(d, op)) f(op, *slot);
   }
   if (n <= Group::kMembers) return;
-  const uint64_t group_token = renamed(name, kGroupToken).encode();
+  const uint64_t group_token = renamed(name, kGroupToken).bits;
   d.recorder->slots.each_in_flight([&](int at, uint32_t word) {
     const OpState& own = d.ops[at];
     const bool is_member = load_acquire(own.generation) == slot_generation(word) && load_relaxed(own.group) == group_token;
     const uint32_t comm = load_relaxed(d.slots[at].record.comm_index);
-    if (is_member) f(Token{kCallToken, comm, static_cast<uint32_t>(at), slot_generation(word), d.salt}, d.slots[at]);
+    if (is_member) f(make_token({kCallToken, comm, static_cast<uint32_t>(at), slot_generation(word), d.salt}), d.slots[at]);
   });
 }
 
@@ -37,10 +37,10 @@ bool is_reusable(Door& d, const Group& group, uint32_t word) {
 
 // What was called and has no task when its group call is left never gets one, unless the communicator lets another
 // thread launch its groups.
-void leave(Door& d, const Token& op, ci_slot& slot) {
+void leave(Door& d, Token op, ci_slot& slot) {
   const uint32_t before = raise_flags(slot, CI_SLOTFLAG_GROUP_LEFT);
   if ((before & CI_SLOTFLAG_TASK_SEEN) != 0) return;
-  const CommState& comm = d.comms[op.comm];
+  const CommState& comm = d.comms[op.comm()];
   if ((before & CI_SLOTFLAG_NO_KERNEL_EVENTS) != 0) retire(d, op, CI_ENDREASON_NO_KERNEL_EVENTS);
   else if (load_relaxed(comm.is_blocking) != 0 && load_relaxed(comm.is_nonblocking) == 0)
     retire(d, op, CI_ENDREASON_NO_TASK);
@@ -48,15 +48,15 @@ void leave(Door& d, const Token& op, ci_slot& slot) {
 
 }  // namespace
 
-Group* find_group(Door& d, const Token& token) {
-  if ((token.type != kGroupToken && token.type != kLaunchToken) || token.salt != d.salt) return nullptr;
-  if (token.slot >= Door::kGroups) return nullptr;
-  Group& group = d.groups[token.slot];
+Group* find_group(Door& d, Token token) {
+  if ((token.type() != kGroupToken && token.type() != kLaunchToken) || token.salt() != d.salt) return nullptr;
+  if (token.slot() >= Door::kGroups) return nullptr;
+  Group& group = d.groups[token.slot()];
   const uint32_t word = load_acquire(group.word);
-  return word >> 8 == token.generation && stage_of(word) != Group::kFree ? &group : nullptr;
+  return word >> 8 == token.generation() && stage_of(word) != Group::kFree ? &group : nullptr;
 }
 
-bool is_group_over(Door& d, const Token& token) {
+bool is_group_over(Door& d, Token token) {
   const Group* group = find_group(d, token);
   return group == nullptr || stage_of(load_acquire(group->word)) == Group::kLeft;
 }
@@ -75,13 +75,13 @@ void* start_group_call(const GroupApiPart&) {
     for (uint64_t& fan : group.fans) store_relaxed(fan, 0);
     store_relaxed(group.has_fans, 0);
     store_release(group.n_members, 0);
-    return pointer_of(Token{kGroupToken, 0, at, generation, d->salt});
+    return pointer_of(make_token({kGroupToken, 0, at, generation, d->salt}));
   }
   add(d->header->nccl_untracked_groups, 1);
   return void_token(kIgnored);
 }
 
-void join_group(Door& d, const Token& token, uint64_t op) {
+void join_group(Door& d, Token token, uint64_t op) {
   Group* group = find_group(d, token);
   if (group == nullptr) return;
   const uint32_t at = load_relaxed(group->n_members);  // one thread is in a group call
@@ -89,20 +89,20 @@ void join_group(Door& d, const Token& token, uint64_t op) {
   if (at < Group::kMembers) store_release(group->members[at], op);
 }
 
-void end_group_call(Door& d, const Token& token) {
+void end_group_call(Door& d, Token token) {
   Group* group = find_group(d, token);
   if (group == nullptr) return;
   settle_fans(d, *group);
   each_member(d, *group, token, [](const Token&, ci_slot& slot) { raise_flags(slot, CI_SLOTFLAG_GROUP_ENDED); });
 }
 
-void leave_group_call(Door& d, const Token& token) {
+void leave_group_call(Door& d, Token token) {
   Group* group = find_group(d, token);
   if (group == nullptr) return;
   settle_fans(d, *group);
   leave_fans(d, *group);
-  each_member(d, *group, token, [&d](const Token& op, ci_slot& slot) { leave(d, op, slot); });
-  store_release(group->word, token.generation << 8 | Group::kLeft);
+  each_member(d, *group, token, [&d](Token op, ci_slot& slot) { leave(d, op, slot); });
+  store_release(group->word, token.generation() << 8 | Group::kLeft);
 }
 
 void* start_launch(void* group_call) {
@@ -118,7 +118,7 @@ void* start_launch(void* group_call) {
   return pointer_of(renamed(token, kLaunchToken));
 }
 
-void stop_launch(Door& d, const Token& token) {
+void stop_launch(Door& d, Token token) {
   const Group* group = find_group(d, token);
   if (group == nullptr) return;
   each_member(d, *group, token, [](const Token&, ci_slot& slot) { raise_flags(slot, CI_SLOTFLAG_LAUNCH_RETURNED); });
@@ -128,7 +128,7 @@ void* start_plan() {
   Door* d = door();
   if (d == nullptr) return void_token(kIgnored);
   const uint32_t number = add(d->plans, 1) + 1;
-  return pointer_of(Token{kPlanToken, number >> 22, 0, number & kGenerationMask, d->salt});
+  return pointer_of(make_token({kPlanToken, number >> 22, 0, number & kGenerationMask, d->salt}));
 }
 
 }  // namespace ci::nccl

@@ -38,12 +38,12 @@ void* begin_op(Door& d, uint32_t comm, ci_record* record, uint32_t slot_flags, u
   if (!has_kernel_events) slot_flags |= CI_SLOTFLAG_NO_KERNEL_EVENTS;
   const uint64_t handle = d.recorder->begin_as(comm, record, slot_flags | CI_SLOTFLAG_NCCL);
   if (handle == 0) return void_token(kRefused);
-  const Token token = renamed(Token::decode(handle), kCallToken);
+  const Token token = renamed(Token::of(handle), kCallToken);
   OpState fresh = {};
   fresh.group = group;
   fresh.thread = static_cast<uint64_t>(pthread_self());
-  store_words(&d.ops[token.slot], &fresh, offsetof(OpState, generation));
-  store_release(d.ops[token.slot].generation, token.generation);
+  store_words(&d.ops[token.slot()], &fresh, offsetof(OpState, generation));
+  store_release(d.ops[token.slot()].generation, token.generation());
   return pointer_of(token);
 }
 

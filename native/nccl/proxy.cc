@@ -8,17 +8,17 @@ namespace {
 constexpr uint32_t kTries = 8;
 constexpr uint32_t kInUse = 1;
 
-Proxy* find_proxy(Door& d, const Token& token) {
-  if (token.salt != d.salt) return nullptr;
-  Proxy& proxy = d.proxies[token.slot];
-  return load_acquire(proxy.word) == (token.generation << 8 | kInUse) ? &proxy : nullptr;
+Proxy* find_proxy(Door& d, Token token) {
+  if (token.salt() != d.salt) return nullptr;
+  Proxy& proxy = d.proxies[token.slot()];
+  return load_acquire(proxy.word) == (token.generation() << 8 | kInUse) ? &proxy : nullptr;
 }
 
 // The op's network state, begun anew for each op.
-NetState& net_of(Door& d, const Token& op) {
-  NetState& net = d.nets[op.slot];
+NetState& net_of(Door& d, Token op) {
+  NetState& net = d.nets[op.slot()];
   uint32_t seen = load_acquire(net.generation);
-  if (seen == op.generation || !cas(net.generation, seen, op.generation)) return net;
+  if (seen == op.generation() || !cas(net.generation, seen, op.generation())) return net;
   for (uint32_t* word = &net.generation + 1; word < reinterpret_cast<uint32_t*>(&net + 1); word++)
     store_relaxed(*word, 0);
   return net;
@@ -81,7 +81,7 @@ void move_step(Door& d, Proxy& proxy, uint32_t at, StepState next, uint64_t byte
   const uint32_t before = exchange(proxy.states[at], next);
   if (before == next || before >= kStepStates) return;
   if (bytes != 0) store_relaxed(proxy.bytes[at], bytes);
-  const Token op = Token::decode(load_relaxed(proxy.op));
+  const Token op = Token::of(load_relaxed(proxy.op));
   ci_slot* slot = find_op(d, op);
   if (slot == nullptr) return;
   const int64_t now = mono_ns();
@@ -94,10 +94,10 @@ void move_step(Door& d, Proxy& proxy, uint32_t at, StepState next, uint64_t byte
 }
 
 bool is_free(Door& d, const Proxy& proxy, uint32_t word) {
-  return (word & kInUse) == 0 || find_op(d, Token::decode(load_relaxed(proxy.op))) == nullptr;
+  return (word & kInUse) == 0 || find_op(d, Token::of(load_relaxed(proxy.op))) == nullptr;
 }
 
-void* new_proxy(Door& d, const Token& op, bool is_send) {
+void* new_proxy(Door& d, Token op, bool is_send) {
   for (uint32_t i = 0; i < kTries; i++) {
     const uint32_t at = add(d.next_proxy, 1) % Door::kProxies;
     Proxy& proxy = d.proxies[at];
@@ -105,16 +105,16 @@ void* new_proxy(Door& d, const Token& op, bool is_send) {
     const uint32_t generation = ((word >> 8) + 1) & kGenerationMask;
     if (!is_free(d, proxy, word) || !cas(proxy.word, word, generation << 8)) continue;
     store_relaxed(proxy.is_send, is_send ? 1 : 0);
-    store_relaxed(proxy.op, op.encode());
+    store_relaxed(proxy.op, op.bits);
     for (uint32_t& state : proxy.states) store_relaxed(state, kStepOver);
     store_release(proxy.word, generation << 8 | kInUse);
-    return pointer_of(Token{kProxyToken, 0, at, generation, d.salt});
+    return pointer_of(make_token({kProxyToken, 0, at, generation, d.salt}));
   }
   d.recorder->lose_marker();
   return void_token(kIgnored);
 }
 
-void note_proxy_start(Door& d, const Token& op, ci_slot& slot, bool is_send) {
+void note_proxy_start(Door& d, Token op, ci_slot& slot, bool is_send) {
   const int64_t now = mono_ns();
   NetState& net = net_of(d, op);
   add(is_send ? net.n_sends : net.n_recvs, 1);
@@ -134,7 +134,7 @@ uint32_t waited_us(const NetState& net, StepState state, int64_t now) {
 
 Token op_of_task(Door& d, void* task) {
   const Token token = token_of(task);
-  return token.type == kFanTaskToken ? op_of_fan(d, fan_token_of(task)) : token;
+  return token.type() == kFanTaskToken ? op_of_fan(d, fan_token_of(task)) : token;
 }
 
 }  // namespace
@@ -148,13 +148,13 @@ void* start_proxy_op(void*, void* task, const ProxyOpPart& part) {
     return void_token(kDetached);
   }
   const Token token = token_of(task);
-  if (token.type == kVoidToken) return void_token(kIgnored);
-  if (token.type != kTaskToken && token.type != kFanTaskToken) return note_unknown(*d);
+  if (token.type() == kVoidToken) return void_token(kIgnored);
+  if (token.type() != kTaskToken && token.type() != kFanTaskToken) return note_unknown(*d);
   const Token op = op_of_task(*d, task);
   ci_slot* slot = find_op(*d, op);
   if (slot == nullptr) return note_stale(*d);
   void* handle = new_proxy(*d, op, part.is_send != 0);
-  if (token_of(handle).type == kProxyToken) note_proxy_start(*d, op, *slot, part.is_send != 0);
+  if (token_of(handle).type() == kProxyToken) note_proxy_start(*d, op, *slot, part.is_send != 0);
   return handle;
 }
 
@@ -162,23 +162,21 @@ void* start_proxy_step(void* proxy_op, const ProxyStepPart& part) {
   Door* d = door();
   if (d == nullptr) return void_token(kIgnored);
   const Token token = token_of(proxy_op);
-  if (token.type == kVoidToken) return void_token(kIgnored);
-  if (token.type != kProxyToken) return note_unknown(*d);
+  if (token.type() == kVoidToken) return void_token(kIgnored);
+  if (token.type() != kProxyToken) return note_unknown(*d);
   Proxy* proxy = find_proxy(*d, token);
   if (proxy == nullptr) return void_token(kIgnored);
   const uint32_t at = static_cast<uint32_t>(part.step) % kProxyStepsInFlight;
-  const Token op = Token::decode(load_relaxed(proxy->op));
+  const Token op = Token::of(load_relaxed(proxy->op));
   if (find_op(*d, op) != nullptr) {
     NetState& net = net_of(*d, op);
     add(load_relaxed(proxy->is_send) != 0 ? net.n_send_steps : net.n_recv_steps, 1);
     move_step(*d, *proxy, at, kStepOver, 0);  // what was left there
   }
-  Token step = renamed(token, kStepToken);
-  step.comm = at;
-  return pointer_of(step);
+  return pointer_of(make_token({kStepToken, at, token.slot(), token.generation(), token.salt()}));
 }
 
-void note_proxy_step(Door& d, const Token& token, int32_t state, const StateArgs* args) {
+void note_proxy_step(Door& d, Token token, int32_t state, const StateArgs* args) {
   const StepState next = step_state_of(state);
   if (next == kStepOver) {
     note_unknown(d);
@@ -186,22 +184,22 @@ void note_proxy_step(Door& d, const Token& token, int32_t state, const StateArgs
   }
   Proxy* proxy = find_proxy(d, token);
   if (proxy == nullptr) return;
-  move_step(d, *proxy, token.comm % kProxyStepsInFlight, next, args != nullptr ? args->trans_bytes : 0);
+  move_step(d, *proxy, token.comm() % kProxyStepsInFlight, next, args != nullptr ? args->trans_bytes : 0);
 }
 
-void stop_proxy_step(Door& d, const Token& token) {
+void stop_proxy_step(Door& d, Token token) {
   Proxy* proxy = find_proxy(d, token);
-  if (proxy != nullptr) move_step(d, *proxy, token.comm % kProxyStepsInFlight, kStepOver, 0);
+  if (proxy != nullptr) move_step(d, *proxy, token.comm() % kProxyStepsInFlight, kStepOver, 0);
 }
 
-void stop_proxy_op(Door& d, const Token& token) {
+void stop_proxy_op(Door& d, Token token) {
   Proxy* proxy = find_proxy(d, token);
   if (proxy == nullptr) return;
   const bool is_send = load_relaxed(proxy->is_send) != 0;
-  const Token op = Token::decode(load_relaxed(proxy->op));
+  const Token op = Token::of(load_relaxed(proxy->op));
   for (uint32_t at = 0; at < kProxyStepsInFlight; at++) move_step(d, *proxy, at, kStepOver, 0);
-  uint32_t word = token.generation << 8 | kInUse;
-  if (!cas(proxy->word, word, token.generation << 8)) return;
+  uint32_t word = token.generation() << 8 | kInUse;
+  if (!cas(proxy->word, word, token.generation() << 8)) return;
   ci_slot* slot = find_op(d, op);
   if (slot == nullptr) return;
   NetState& net = net_of(d, op);

@@ -46,9 +46,9 @@ struct alignas(64) NetState {
   int64_t last_event_ns;
 };
 
-void stop_proxy_op(Door& d, const Token& token);
-void stop_proxy_step(Door& d, const Token& token);
-void note_proxy_step(Door& d, const Token& token, int32_t state, const StateArgs* args);
+void stop_proxy_op(Door& d, Token token);
+void stop_proxy_step(Door& d, Token token);
+void note_proxy_step(Door& d, Token token, int32_t state, const StateArgs* args);
 // The summary of an op at its end (Recorder::net_hook).
 bool make_net_record(Recorder& recorder, int slot, const ci_record& record, ci_net_record* net);
 

@@ -28,7 +28,7 @@ bool is_forsaken(Door& d, int at, const ci_slot& slot, uint32_t flags) {
   if ((flags & CI_SLOTFLAG_API_SEEN) == 0 || (flags & CI_SLOTFLAG_TASK_SEEN) != 0) return false;
   if (load_relaxed(d.comms[load_relaxed(slot.record.comm_index)].is_nonblocking) != 0) return false;
   const uint64_t group = load_relaxed(d.ops[at].group);
-  return group != 0 && is_group_over(d, Token::decode(group));
+  return group != 0 && is_group_over(d, Token::of(group));
 }
 
 // A later launch of the communicator has ended: NCCL keeps them in order, so this one is over, whatever its channels
@@ -54,12 +54,12 @@ void each_silent(Door& d, F f) {
     if (load_acquire(d.ops[at].generation) != generation) return;
     const uint32_t comm = load_relaxed(d.slots[at].record.comm_index);
     const uint8_t reason = silence_of(d, at, d.slots[at]);
-    if (reason != 0) f(Token{kCallToken, comm, static_cast<uint32_t>(at), generation, d.salt}, d.ops[at], reason);
+    if (reason != 0) f(make_token({kCallToken, comm, static_cast<uint32_t>(at), generation, d.salt}), d.ops[at], reason);
   });
 }
 
 void retire_silent_since(Door& d, int64_t now) {
-  each_silent(d, [&](const Token& op, OpState& own, uint8_t reason) {
+  each_silent(d, [&](Token op, OpState& own, uint8_t reason) {
     const int64_t since = load_relaxed(own.left_ns);
     if (since == 0) store_relaxed(own.left_ns, now);
     else if (now - since >= kGraceNs) retire(d, op, reason);
@@ -76,8 +76,8 @@ int32_t mask_for(uint32_t mask, uint8_t abi_version) {
 }
 
 void retire_silent(Door& d, uint32_t comm) {
-  each_silent(d, [&](const Token& op, OpState&, uint8_t reason) {
-    if (op.comm == comm) retire(d, op, reason);
+  each_silent(d, [&](Token op, OpState&, uint8_t reason) {
+    if (op.comm() == comm) retire(d, op, reason);
   });
 }
 

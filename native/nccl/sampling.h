@@ -30,8 +30,8 @@ class CallbackTimer {
 
 // A sampled op is over: what was timed since the last one goes to the guard. The callback that ends the op is part
 // of the next sample; it is the mean that counts.
-inline void note_sampled_end(Door& d, const Token& op) {
-  if (!is_sampled(op.generation)) return;
+inline void note_sampled_end(Door& d, Token op) {
+  if (!is_sampled(op.generation())) return;
   const int64_t ns = exchange(d.sampled_ns, 0);
   const uint32_t n = exchange(d.n_sampled_callbacks, 0);
   add(d.header->nccl_callback_ns, ns);

@@ -19,12 +19,12 @@ void* begin_by_task(Door& d, uint32_t comm, const Task& task, uint16_t flags) {
   return begin_op(d, comm, &record, 0, 0);
 }
 
-void fill_peer(Door& d, const Token& op, ci_slot& slot, const Task& task) {
+void fill_peer(Door& d, Token op, ci_slot& slot, const Task& task) {
   ci_record& record = slot.record;
   const uint8_t direction = op_of(task.func);
   store_relaxed(record.op, direction);
   store_relaxed(record.peer_or_root, task.peer_or_root);
-  const uint32_t nth = d.recorder->comms.next_match(op.comm, CI_RECORDKIND_P2P, direction, task.peer_or_root);
+  const uint32_t nth = d.recorder->comms.next_match(op.comm(), CI_RECORDKIND_P2P, direction, task.peer_or_root);
   store_relaxed(record.match_seq, nth);
 }
 
@@ -33,24 +33,24 @@ uint8_t algorithm_of(const Task& task) {
   return task.is_symmetric ? uint8_t{CI_ALGORITHM_SYMMETRIC} : nccl::algorithm_of(task.algo);
 }
 
-void fill_task(Door& d, const Token& op, ci_slot& slot, const Task& task) {
+void fill_task(Door& d, Token op, ci_slot& slot, const Task& task) {
   ci_record& record = slot.record;
-  OpState& own = d.ops[op.slot];
-  const uint8_t n_channels = trusted_channels(d, op.comm, task);
+  OpState& own = d.ops[op.slot()];
+  const uint8_t n_channels = trusted_channels(d, op.comm(), task);
   store_relaxed(record.n_channels, n_channels);
   if (n_channels == 0 && task.kind == Task::kPeerToPeer) store_relaxed(own.is_untrusted, 1);
   store_relaxed(record.func_seq, static_cast<uint32_t>(task.func_seq));
   store_relaxed(record.algo, algorithm_of(task));
   store_relaxed(record.proto, protocol_of(task.proto));
   store_relaxed(own.is_symmetric, task.is_symmetric ? 1 : 0);
-  const bool is_in_plan = task.plan == nullptr && token_of(task.parent).type == kPlanToken;  // v4
+  const bool is_in_plan = task.plan == nullptr && token_of(task.parent).type() == kPlanToken;  // v4
   store_relaxed(own.plan, reinterpret_cast<uint64_t>(is_in_plan ? task.parent : task.plan));
   if (task.user_tag != 0) store_relaxed(record.user_tag, task.user_tag);
 }
 
 TokenType type_of(const Task& task) { return task.kind == Task::kCopyEngine ? kCopyToken : kTaskToken; }
 
-void* take_up(Door& d, const Token& op, ci_slot& slot, const Task& task) {
+void* take_up(Door& d, Token op, ci_slot& slot, const Task& task) {
   fill_task(d, op, slot, task);
   note_order(d, op, slot, raise_flags(slot, CI_SLOTFLAG_TASK_SEEN));
   const bool is_tail = task.is_symmetric && task.n_channels == 0;
@@ -62,14 +62,14 @@ void* begin_new(Door& d, uint32_t comm, const Task& task, uint16_t flags) {
   if (comm == 0) return note_stale(d);
   void* handle = begin_by_task(d, comm, task, flags);
   const Token op = token_of(handle);
-  ci_slot* slot = op.type == kCallToken ? find_op(d, op) : nullptr;
+  ci_slot* slot = op.type() == kCallToken ? find_op(d, op) : nullptr;
   return slot != nullptr ? take_up(d, op, *slot, task) : handle;
 }
 
-void* start_task_of_call(Door& d, uint32_t comm, const Token& call, const Task& task) {
+void* start_task_of_call(Door& d, uint32_t comm, Token call, const Task& task) {
   ci_slot* slot = find_op(d, call);
   // A forged communicator must not become an index.
-  if (slot == nullptr || load_relaxed(slot->record.comm_index) != call.comm) return note_stale(d);
+  if (slot == nullptr || load_relaxed(slot->record.comm_index) != call.comm()) return note_stale(d);
   // One more task of a call that has one: an op by itself, or two would end as one.
   if ((flags_of(*slot) & CI_SLOTFLAG_TASK_SEEN) != 0) return begin_new(d, comm, task, 0);
   if (task.kind == Task::kPeerToPeer) fill_peer(d, call, *slot, task);
@@ -80,8 +80,8 @@ void* start_task_of_fan(Door& d, uint32_t comm, const Task& task) {
   const FanToken call = fan_token_of(task.parent);
   const FanPlace place = resolve_fan_call(d, call);
   if (place.fold != nullptr) return start_fan_task(d, call, *place.fold, task);
-  if (place.op.type == kVoidToken) return pointer_of(place.op);
-  return place.op.type == kCallToken ? start_task_of_call(d, comm, place.op, task) : note_stale(d);
+  if (place.op.type() == kVoidToken) return pointer_of(place.op);
+  return place.op.type() == kCallToken ? start_task_of_call(d, comm, place.op, task) : note_stale(d);
 }
 
 }  // namespace
@@ -95,11 +95,11 @@ uint8_t trusted_channels(const Door& d, uint32_t comm, const Task& task) {
 }
 
 // A helper thread may be quick enough to begin the task before the caller returns: that says nothing.
-void note_order(Door& d, const Token& op, ci_slot& slot, uint32_t flags_before) {
+void note_order(Door& d, Token op, ci_slot& slot, uint32_t flags_before) {
   if ((flags_before & CI_SLOTFLAG_API_SEEN) == 0) return;
   CommState& comm = d.comms[load_relaxed(slot.record.comm_index)];
   const bool has_left = (flags_before & CI_SLOTFLAG_GROUP_LEFT) != 0;
-  if (!has_left && load_relaxed(d.ops[op.slot].thread) != static_cast<uint64_t>(pthread_self())) return;
+  if (!has_left && load_relaxed(d.ops[op.slot()].thread) != static_cast<uint64_t>(pthread_self())) return;
   uint32_t& seen = has_left ? comm.is_nonblocking : comm.is_blocking;
   if (load_relaxed(seen) == 0) store_relaxed(seen, 1);
 }
@@ -109,7 +109,7 @@ void* start_task(void* context, const Task& task) {
   if (d == nullptr) return void_token(kIgnored);
   const uint32_t comm = comm_of(*d, context);
   const Token parent = token_of(task.parent);
-  switch (parent.type) {
+  switch (parent.type()) {
     case kCallToken: return start_task_of_call(*d, comm, parent, task);
     case kFanCallToken: return start_task_of_fan(*d, comm, task);
     case kTaskToken:
@@ -119,13 +119,13 @@ void* start_task(void* context, const Task& task) {
   return begin_new(*d, comm, task, is_void(parent, kCaptured) ? uint16_t{CI_OPFLAG_GRAPH} : uint16_t{0});
 }
 
-void stop_task(Door& d, const Token& token) {
+void stop_task(Door& d, Token token) {
   ci_slot* slot = find_op(d, token);
   if (slot == nullptr) return;  // all its channels have stopped before
   const uint32_t before = raise_flags(*slot, CI_SLOTFLAG_TASK_HANDED_OVER);
   if ((before & CI_SLOTFLAG_NO_KERNEL_EVENTS) != 0) return retire(d, token, CI_ENDREASON_NO_KERNEL_EVENTS);
   if (load_relaxed(slot->record.n_channels) != 0) return;
-  const OpState& own = d.ops[token.slot];
+  const OpState& own = d.ops[token.slot()];
   if (load_relaxed(own.is_untrusted) != 0) {
     if (has_stopped_all(*slot)) finish(d, token, mono_ns());
   } else if (load_relaxed(own.is_symmetric) == 0 || !follow_head(d, token)) {
@@ -134,7 +134,7 @@ void stop_task(Door& d, const Token& token) {
 }
 
 // NCCL up to 2.32 tells when a copy engine collective is enqueued, and declares states that would tell its end.
-void stop_copy(Door& d, const Token& token, int32_t state) {
+void stop_copy(Door& d, Token token, int32_t state) {
   ci_slot* slot = find_op(d, token);
   if (slot == nullptr) return;
   if (state == kCeCollStart) return store_relaxed(slot->record.start_ns, mono_ns());

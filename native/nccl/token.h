@@ -30,28 +30,38 @@ enum VoidReason : uint32_t {
   kDetached,  // a proxy op of another process
 };
 
-using Token = Handle;
+// A handle in one register, its parts read as they are needed. Where it has them they are those of ci::Handle.
+struct Token {
+  uint64_t bits = 0;
 
-inline Token token_of(const void* handle) { return Token::decode(reinterpret_cast<uint64_t>(handle)); }
+  static Token of(uint64_t bits) {
+    Token token;
+    token.bits = bits;
+    return token;
+  }
+  uint32_t type() const { return static_cast<uint32_t>(bits >> 60); }
+  uint32_t comm() const { return static_cast<uint32_t>(bits >> 50) & 1023; }
+  uint32_t channel() const { return static_cast<uint32_t>(bits >> 50) & 63; }
+  uint32_t slot() const { return static_cast<uint32_t>(bits >> 38) & 4095; }
+  uint32_t generation() const { return static_cast<uint32_t>(bits >> 16) & kGenerationMask; }
+  uint32_t salt() const { return static_cast<uint32_t>(bits) & 65535; }
+};
+
+inline Token make_token(const Handle& parts) { return Token::of(parts.encode()); }
+inline Token token_of(const void* handle) { return Token::of(reinterpret_cast<uint64_t>(handle)); }
 inline void* pointer_of(uint64_t bits) { return reinterpret_cast<void*>(bits); }
-inline void* pointer_of(const Token& token) { return pointer_of(token.encode()); }
-inline void* void_token(VoidReason reason) { return pointer_of(Token{kVoidToken, reason, 0, 0, 0}); }
-inline bool is_void(const Token& token, VoidReason reason) {
-  return token.type == kVoidToken && token.comm == static_cast<uint32_t>(reason);
+inline void* pointer_of(Token token) { return pointer_of(token.bits); }
+inline void* void_token(VoidReason reason) { return pointer_of(uint64_t{kVoidToken} << 60 | uint64_t{reason} << 50); }
+inline bool is_void(Token token, VoidReason reason) {
+  return token.type() == kVoidToken && token.comm() == static_cast<uint32_t>(reason);
 }
 // The same thing by another name.
 inline Token renamed(Token token, TokenType type) {
-  token.type = type;
-  return token;
+  return Token::of((token.bits & ~(uint64_t{15} << 60)) | uint64_t{type} << 60);
 }
-
-// Channels are most of all events: their handles are made and read without taking them apart.
-inline uint32_t type_of_bits(uint64_t bits) { return static_cast<uint32_t>(bits >> 60); }
-inline uint32_t generation_of_bits(uint64_t bits) { return static_cast<uint32_t>(bits >> 16) & kGenerationMask; }
-inline uint32_t slot_of_bits(uint64_t bits) { return static_cast<uint32_t>(bits >> 38) & 4095; }
-inline uint32_t channel_of_bits(uint64_t bits) { return static_cast<uint32_t>(bits >> 50) & 63; }
-inline uint64_t channel_bits(uint64_t task_bits, uint32_t channel) {
-  return (task_bits & ((uint64_t{1} << 50) - 1)) | uint64_t{channel} << 50 | uint64_t{kChannelToken} << 60;
+inline Token channel_of_task(Token task, uint32_t channel) {
+  const uint64_t rest = task.bits & ((uint64_t{1} << 50) - 1);
+  return Token::of(rest | uint64_t{channel} << 50 | uint64_t{kChannelToken} << 60);
 }
 
 constexpr uint64_t kContextMagic = 0xC157;
