@@ -20,6 +20,7 @@ from comminsight.semantics.comm_table import CommTable
 from comminsight.semantics.learn import resolve
 from comminsight.semantics.losses import LossLog
 from comminsight.semantics.matcher import Matcher
+from comminsight.semantics.pauses import look_like_microbatches
 from comminsight.semantics.symbols import SymbolCoder
 from comminsight.semantics.template import Sequence, Template, sequence_label
 
@@ -30,6 +31,7 @@ REASON_MISSING = "required_missing"
 REASON_FORBIDDEN = "forbidden_seen"
 REASON_NO_STEPS = "no_steps"
 REASON_TOO_FEW_OPS = "too_few_ops"
+REASON_MICROBATCHES = "steps_look_like_microbatches"
 _MAY_STILL_COME = {REASON_NO_STEPS, REASON_TOO_FEW_OPS, "too_few_anchored_steps"}
 
 
@@ -111,7 +113,9 @@ class Judge:
         steps = machine.feed(rows)
         n_steps = len(steps) + int(is_end and machine.is_proved)
         reason = REASON_CHOSEN if n_steps >= min_steps else REASON_NO_STEPS
-        if not reason and not is_end and len(rows) < template.patience_ops:
+        if not reason and template.is_refuted_by_pauses and look_like_microbatches(steps):
+            reason = REASON_MICROBATCHES
+        elif not reason and not is_end and len(rows) < template.patience_ops:
             reason = REASON_TOO_FEW_OPS
         return Trial(
             template=resolved, reason=reason, machine=machine, steps=steps, n_ops=len(rows)

@@ -81,6 +81,8 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     in a template that can be matched. ``is_close_inside_open``: Close (and Anchor) may
     use the ops of Open, but not be complete before it.
     ``is_anchor_proof``: an Anchor alone proves the end of the last step at explicit end.
+    ``is_refuted_by_pauses``: it does not fit where every nth pause between its steps is by far the
+    longest, since they are microbatches then.
     """
 
     name: str
@@ -96,6 +98,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     learn: str = ""
     is_close_inside_open: bool = False
     is_anchor_proof: bool = False
+    is_refuted_by_pauses: bool = False
 
 
 class TemplateFile(msgspec.Struct, frozen=True, kw_only=True):

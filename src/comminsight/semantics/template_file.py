@@ -31,7 +31,7 @@ LEARNERS = frozenset({"gradient_bytes", "until_open", "in_flight"})
 _FILE_KEYS = {"file_version", "template"}
 _TEMPLATE_KEYS = {
     "name", "version", "priority", "patience_ops", "requires", "forbids", "open", "anchor", "close",
-    "learn", "is_close_inside_open", "is_anchor_proof",
+    "learn", "is_close_inside_open", "is_anchor_proof", "is_refuted_by_pauses",
 }  # fmt: skip
 _SYMBOL_KEYS = {"role", "op", "dtype", "min_bytes", "max_bytes", "count", "peer"}
 
@@ -183,6 +183,7 @@ def _template(entry: Any, place: _Place) -> Template:
         learn=learn,
         is_close_inside_open=place.flag(entry, "is_close_inside_open"),
         is_anchor_proof=place.flag(entry, "is_anchor_proof"),
+        is_refuted_by_pauses=place.flag(entry, "is_refuted_by_pauses"),
     )
     if not template.opens:
         raise place.error("open is missing", "say which ops begin a step: open = [...]")

@@ -31,18 +31,19 @@ def write_ddp_accumulated(writer: ProgramWriter) -> None:
 
 
 def write_fsdp1(writer: ProgramWriter) -> None:
-    """Gathers, scatters and, with clipping, a norm of one number."""
+    """Gathers and scatters in every microbatch and, with clipping, a norm of one number."""
     layout = writer.layout
     writer.work(layout.between_ns, Phase.DATA)
     n_units = layout.layers + 1  # the root is one
-    writer.label(Phase.FORWARD)
-    for _ in range(n_units):
-        writer.wait(_gather(writer))
-        writer.work(layout.forward_ns, Phase.FORWARD)
-    scatters = _backward(writer, layout.layers, has_scatter=True)
-    scatters.append(writer.issue("dp", Op.REDUCE_SCATTER, layout.bucket_bytes))
-    for slot in scatters:
-        writer.wait(slot)
+    for microbatch in range(layout.microbatches):
+        writer.label(Phase.FORWARD, microbatch)
+        for _ in range(n_units):
+            writer.wait(_gather(writer))
+            writer.work(layout.forward_ns, Phase.FORWARD)
+        scatters = _backward(writer, layout.layers, has_scatter=True)
+        scatters.append(writer.issue("dp", Op.REDUCE_SCATTER, layout.bucket_bytes))
+        for slot in scatters:
+            writer.wait(slot)
     if layout.has_clipping:
         writer.label(Phase.OPTIMIZER)
         writer.call("dp", Op.ALL_REDUCE, SCALAR_BYTES)

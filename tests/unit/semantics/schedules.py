@@ -55,6 +55,10 @@ JOBS = {
     "ddp, accumulation": Job(ddp_accumulated_layout(4), "ddp"),
     "fsdp1": Job(fsdp1_layout(4), "fsdp1"),
     "fsdp1, unclipped": Job(fsdp1_layout(4, has_clipping=False), "fsdp2-unclipped"),
+    "fsdp1, unclipped, every microbatch": Job(
+        replace(fsdp1_layout(4, has_clipping=False), microbatches=3), NONE
+    ),
+    "fsdp1, every microbatch": Job(replace(fsdp1_layout(4), microbatches=3), "fsdp1"),
     "fsdp2": Job(fsdp2_layout(4), "fsdp2"),
     "fsdp2, accumulation": Job(fsdp2_accumulated_layout(4), "fsdp2"),
     "fsdp2, accumulation, unclipped": Job(
