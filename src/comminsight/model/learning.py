@@ -17,6 +17,7 @@ class PeriodStanding(StrEnum):
     OUTER = "outer"  # several steps, for example up to a log or an evaluation
     COMPETES = "competes"  # as likely as another
     IRREGULAR = "irregular"  # what lies between differs too much, on some rank
+    PART = "part"  # a layer, of steps that do not recur often enough
     UNMATCHED = "unmatched"  # not the same op of its communicator on all ranks
     ENDS_EARLY = "ends_early"  # the job goes on without it, on some rank: a set-up
     TOO_FEW = "too_few"
@@ -28,7 +29,7 @@ class CutEvidence(StrEnum):
     START = "start"  # the stream begins with the job
     END = "end"  # the stream ends with the job
     INSERTED = "inserted"  # where an evaluation, a checkpoint or a log comes in between
-    PAUSE = "pause"  # the longest time without communication
+    ANCHOR = "anchor"  # nothing does: it is said to begin behind the anchor
 
 
 class FoundPeriod(msgspec.Struct, frozen=True, kw_only=True):

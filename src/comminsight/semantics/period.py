@@ -54,7 +54,7 @@ class RankStream:
 class RankCodes:
     """A stream with its kinds, one array per detail, and what is computed from them once."""
 
-    __slots__ = ("_bags", "codes", "kinds", "match_seqs", "pauses_ns", "starts_ns", "stream")
+    __slots__ = ("_bags", "codes", "kinds", "match_seqs", "starts_ns", "stream")
 
     def __init__(self, stream: RankStream, table: KindTable) -> None:
         rows = stream.rows
@@ -63,9 +63,6 @@ class RankCodes:
         self.kinds = tuple(frozenset(np.unique(codes).tolist()) for codes in self.codes)
         self.starts_ns = np.ascontiguousarray(rows["start_ns"])
         self.match_seqs = np.ascontiguousarray(rows["match_seq"]).astype(np.int64)
-        ends_ns = np.maximum.accumulate(np.maximum(rows["end_ns"], self.starts_ns))
-        self.pauses_ns = np.diff(self.starts_ns, prepend=self.starts_ns[:1])
-        self.pauses_ns[1:] = self.starts_ns[1:] - ends_ns[:-1]
         self._bags = np.concatenate([[0], np.cumsum(_mixed(self.codes[Detail.CALL]))])
 
     def bags(self, first: np.ndarray, end: np.ndarray) -> np.ndarray:

@@ -42,7 +42,7 @@ _COLLECTIVES = frozenset(
     {Op.ALL_REDUCE, Op.ALL_GATHER, Op.REDUCE_SCATTER, Op.REDUCE, Op.GATHER, Op.ALL_TO_ALL}
 )
 _MAX_REST_RATIO = 0.5  # an evaluation may come last
-_RATIO_STEPS = 20  # ratios that differ by less than 5 % are equal
+_RATIO_STEPS = 10  # ratios that differ by less than 10 % are equal
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Marked:
     @property
     def quality(self) -> tuple[bool, int, bool, int, int]:
         """Larger is better: seen by all ranks, whole, made for control, short, coarse."""
-        ratio = round(self.whole_ratio * _RATIO_STEPS)
+        ratio = round((self.regular_ratio + self.whole_ratio) / 2 * _RATIO_STEPS)
         pattern = self.pattern
         return self.is_widest, ratio, self.is_control, -len(pattern.kinds), -pattern.detail
 
@@ -85,13 +85,25 @@ class Level:
 
     marks: tuple[Marked, ...]
     kinds: frozenset[Kind]
-    is_of_layers: bool  # its periods are bare, or more data lies between some of them
+    has_data_between: bool  # more data lies between some of its periods than in the others
+    n_ops: int  # of a period
     bag: Counter[int]  # calls of a period
 
     @property
     def best(self) -> Marked:
         """The best of its patterns."""
         return self.marks[0]
+
+    @property
+    def is_of_layers(self) -> bool:
+        """There is too little in a period for a step, or more data between some of them."""
+        return self.has_data_between or self.n_ops <= _BARE_OPS
+
+    @property
+    def is_part(self) -> bool:
+        """If nothing recurs outside of it, it is a part of steps that are too few."""
+        is_bare = self.n_ops <= _BARE_OPS and self.best.pattern.detail < Detail.EXACT
+        return not self.has_control and (self.has_data_between or is_bare)
 
     def repeats(self, inner: Level) -> bool:
         """Its period is nothing but the inner one several times."""
@@ -141,7 +153,8 @@ def choose_period(ranks: Sequence[RankCodes], table: KindTable, world_size: int)
             refused.append(_found(ranks, best, table, _standing(best)))
     step, rivals = _judge(levels)
     named = [_found(ranks, lv.best, table, _place(lv, step, rivals)) for lv in levels]
-    return Choice(step, rivals, (*named, *refused))
+    is_step = step is not None and not step.is_part
+    return Choice(step if is_step else None, rivals, (*named, *refused))
 
 
 def _by_level(ranks: Sequence[RankCodes], table: KindTable) -> Iterator[list[Pattern]]:
@@ -247,7 +260,8 @@ def _level(rank: RankCodes, sound: Sequence[Marked], table: KindTable) -> Level:
     return Level(
         marks=tuple(mark for marks in kept.values() for mark in marks[:_MAX_KEPT]),
         kinds=frozenset(table.kinds[code] for code in set(codes)),
-        is_of_layers=has_data_between or len(codes) <= _BARE_OPS,
+        has_data_between=has_data_between,
+        n_ops=len(codes),
         bag=Counter(_example(rank, periods, Detail.CALL)),
     )
 
@@ -282,7 +296,7 @@ def _judge(levels: Sequence[Level]) -> tuple[Level | None, tuple[Level, ...]]:
 
 def _place(level: Level, step: Level | None, rivals: Sequence[Level]) -> PeriodStanding:
     if level is step:
-        return PeriodStanding.STEP
+        return PeriodStanding.PART if level.is_part else PeriodStanding.STEP
     if level in rivals:
         return PeriodStanding.COMPETES
     least = step or rivals[0]

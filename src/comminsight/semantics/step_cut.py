@@ -7,13 +7,13 @@ beginning of the next (its *head*); where the cut lies the ops alone do not say.
 - *end*: what stands behind the last anchor of a job is the tail, perhaps with a last evaluation;
 - *inserted*: what comes between two steps now and then (evaluation, checkpoint, log) leaves the
   tail before it and the head behind it as they are;
-- *pause*: of the cuts that are left, the one with the longest time without communication.
+- *anchor*: of the cuts that are left, the first one behind the anchor.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,18 +41,24 @@ def find_cut(rank: RankCodes, periods: Periods) -> StepCut:
     usual = np.flatnonzero(periods.is_regular)
     words = {int(i): _word(rank, periods, int(i)) for i in usual[-_MAX_WORDS:]}
     word, _ = Counter(words.values()).most_common(1)[0]
-    own = [i for i, found in words.items() if found == word]
-    low, high, evidence = 0, len(word), CutEvidence.PAUSE
+    example = next(i for i, found in words.items() if found == word)
+    low, high, evidence = 0, len(word), CutEvidence.ANCHOR
     for least, most, kind in _evidence(rank, periods, word):
         if max(low, least) <= min(high, most):  # what contradicts stronger evidence is no evidence
             is_narrower = least > low or most < high
             low, high = max(low, least), min(high, most)
             evidence = kind if is_narrower else evidence
-    if low < high:
-        pauses_ns = _pauses_ns(rank, periods, own, len(word))
-        low += int(pauses_ns[low : high + 1].argmax())
-        evidence = CutEvidence.PAUSE
-    return StepCut(word, own[0], low, evidence)
+    return StepCut(word, example, low, evidence if low == high else CutEvidence.ANCHOR)
+
+
+def agreed(cuts: Sequence[StepCut]) -> list[StepCut]:
+    """The cuts of all ranks, those of equal periods made equal by majority: a rank whose first ops
+    were lost begins in the middle of a step."""
+    votes: dict[Word, Counter[tuple[int, CutEvidence]]] = {}
+    for cut in cuts:
+        votes.setdefault(cut.word, Counter())[cut.n_tail, cut.evidence] += 1
+    common = {word: counted.most_common(1)[0][0] for word, counted in votes.items()}
+    return [StepCut(cut.word, cut.example, *common[cut.word]) for cut in cuts]
 
 
 def _evidence(
@@ -91,10 +97,3 @@ def _n_common(one: Word, other: Word) -> int:
     """Length of the beginning that both share."""
     n = min(len(one), len(other))
     return next((i for i in range(n) if one[i] != other[i]), n)
-
-
-def _pauses_ns(rank: RankCodes, periods: Periods, own: list[int], n: int) -> np.ndarray:
-    """Median pause before each op of the word, and before the anchor behind it."""
-    firsts = periods.first[own]
-    medians: np.ndarray = np.median(rank.pauses_ns[firsts[:, None] + np.arange(n + 1)], axis=0)
-    return medians

@@ -107,7 +107,8 @@ def fit(template: Template, rank: CutRank) -> Fit:
     stream, periods, n_tail = rank.codes.stream, rank.periods, rank.cut.n_tail
     rows, n_anchors = stream.rows, len(periods.last)
     usual = np.flatnonzero(periods.is_regular)
-    n_regular = 2 * len(usual)
+    is_seen_whole = (usual > 0) | stream.is_from_start  # else the first step has no beginning
+    n_regular = len(usual) + int(is_seen_whole.sum())
     resolved = resolve(template, rows, stream.comms, 2)
     if isinstance(resolved, str):
         return Fit(0, n_regular, 0, n_anchors, reason=resolved)
@@ -120,7 +121,7 @@ def fit(template: Template, rank: CutRank) -> Fit:
     if open_step is not None:  # cut off by the end of the stream, but begun
         begins.add(open_step.first.evidence.seq)
     n_right = sum(seq in begins for seq in rows["seq"][cuts].tolist())
-    n_right += sum(seq in ends for seq in rows["seq"][cuts - 1].tolist())
+    n_right += sum(seq in ends for seq in rows["seq"][cuts[is_seen_whole] - 1].tolist())
     behind = _behind_insertions(rank)
     n_behind = sum(seq in begins for seq in rows["seq"][behind].tolist())
     return Fit(n_right, n_regular, len(steps), n_anchors, len(behind), n_behind)

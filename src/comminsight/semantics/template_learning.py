@@ -23,7 +23,7 @@ from comminsight.model.learning import (
     TemplateLearning,
 )
 from comminsight.model.ops import CommRole, DType, Op
-from comminsight.model.verdict import Message
+from comminsight.model.verdict import Message, MessageParam
 from comminsight.semantics.op_kinds import (
     MODEL_PARALLEL,
     SMALL_BYTES,
@@ -33,14 +33,15 @@ from comminsight.semantics.op_kinds import (
 )
 from comminsight.semantics.period import Periods, RankCodes, RankStream
 from comminsight.semantics.period_choice import MIN_TIMES, Choice, Level, Marked, choose_period
-from comminsight.semantics.step_cut import find_cut
+from comminsight.semantics.step_cut import agreed, find_cut
 from comminsight.semantics.template import Sequence as Symbols
 from comminsight.semantics.template import Symbol, Template, sequence_label
 from comminsight.semantics.template_draft import CutRank, Fit, drafts, fit
 
 MAX_OPS = 131_072  # of each rank
 _MAX_TRIED_RANKS = 8  # a draft is tried on these before it is tried on all
-_MIN_SCORE = 0.95
+_MIN_SCORE = 0.95  # over all ranks
+_MIN_RANK_SCORE = 0.8
 _MAX_EXAMPLES = 8
 _MAX_REQUIRED = 6
 _LAYOUT_ROLES = (
@@ -75,9 +76,9 @@ def learn_template(streams: Sequence[RankStream], name: str) -> Learned:
         return _refused(name, len(ranks), _why_none(ranks, choice, table), choice.periods)
     proposal = max(_proposals(ranks, choice.step, table), key=lambda found: found.score)
     learning = _learning(name, proposal, choice.periods, table)
-    if proposal.score < _MIN_SCORE:
-        n_wrong = sum(one.score < _MIN_SCORE for one in proposal.fits)
-        reason = Message("learning.not_reproduced", {"n": n_wrong, "n_ranks": len(ranks)})
+    if not proposal.is_good:
+        support: dict[str, MessageParam] = {"n": proposal.n_misfits, "n_ranks": len(ranks)}
+        reason = Message("learning.not_reproduced", support)
         return Learned(None, msgspec.structs.replace(learning, refusal=reason))
     named = msgspec.structs.replace(proposal.draft, name=name)
     template = _conditioned(named, proposal.ranks, table)
@@ -95,8 +96,18 @@ class _Proposal:
 
     @property
     def score(self) -> float:
-        """Of the rank that it fits worst."""
-        return min(one.score for one in self.fits)
+        """1 for a perfect fit of all ranks."""
+        return sum(one.score for one in self.fits) / len(self.fits)
+
+    @property
+    def is_good(self) -> bool:
+        """Losses make a fit less than perfect; a wrong template is far from it."""
+        return self.score >= _MIN_SCORE and self.n_misfits == 0
+
+    @property
+    def n_misfits(self) -> int:
+        """Ranks on which it does not give the steps."""
+        return sum(one.score < _MIN_RANK_SCORE for one in self.fits)
 
 
 def _shortened(stream: RankStream) -> RankStream:
@@ -114,7 +125,7 @@ def _proposals(ranks: Sequence[RankCodes], step: Level, table: KindTable) -> Ite
     for mark, cut_ranks in _cuts(ranks, step):
         draft, fits = _best_draft(cut_ranks, mark, table)
         yield (found := _Proposal(mark, cut_ranks, draft, fits))
-        if found.score >= _MIN_SCORE:
+        if found.is_good:
             return
 
 
@@ -123,15 +134,20 @@ def _cuts(ranks: Sequence[RankCodes], step: Level) -> list[tuple[Marked, list[Cu
     one nearest to the end of the step."""
     found: list[tuple[Marked, list[CutRank]]] = []
     for mark in step.marks:
-        pairs = zip(ranks, mark.periods, strict=True)
-        found.append((mark, [CutRank(rank, one, find_cut(rank, one)) for rank, one in pairs]))
+        pairs = list(zip(ranks, mark.periods, strict=True))
+        cuts = agreed([find_cut(rank, periods) for rank, periods in pairs])
+        cut_ranks = [CutRank(*pair, cut) for pair, cut in zip(pairs, cuts, strict=True)]
+        found.append((mark, cut_ranks))
     return sorted(found, key=lambda entry: _rank_of(*entry))
 
 
 def _rank_of(mark: Marked, ranks: Sequence[CutRank]) -> tuple[int, ...]:
+    """Smaller is better."""
+    n_open = sum(rank.cut.evidence is CutEvidence.ANCHOR for rank in ranks)
     n_behind = max(rank.cut.n_tail for rank in ranks)
     is_first = any(rank.begins_with_anchor for rank in ranks)
-    return *(-int(part) for part in mark.quality[:3]), int(is_first), n_behind
+    worse = [-int(part) for part in mark.quality]
+    return *worse[:3], n_open, int(is_first), n_behind, *worse[3:]
 
 
 def _best_draft(
@@ -220,7 +236,8 @@ def _why_none(ranks: Sequence[RankCodes], choice: Choice, table: KindTable) -> M
     if not standings:
         return Message("learning.nothing_recurs")
     for standing in (
-        PeriodStanding.UNMATCHED, PeriodStanding.IRREGULAR, PeriodStanding.ENDS_EARLY
+        PeriodStanding.UNMATCHED, PeriodStanding.IRREGULAR, PeriodStanding.ENDS_EARLY,
+        PeriodStanding.PART,
     ):  # fmt: skip
         if standings[standing]:
             return Message(f"learning.{standing.value}")
