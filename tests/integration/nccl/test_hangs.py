@@ -140,8 +140,10 @@ def stages(verdict):
 def test_a_hang_is_explained_while_it_lasts_and_after_its_end(hang, release, scene):
     process, spool = scene(hang.scenario, release, **hang.env)
     check(hang, hang_of(spool))
-    kill_all(process, spool.parent / "boxes")
+    boxes = spool.parent / "boxes"
+    kill_all(process, boxes)
     check(hang, hang_of(spool))
+    check(hang, hang_of(boxes))  # without its segments
 
 
 @pytest.mark.parametrize("scenario", NO_HANGS)

@@ -16,6 +16,7 @@ import pytest
 
 from comminsight.model.hang import Liveness
 from comminsight.model.ops import OpState
+from tests.integration.recording import FULL
 from tests.unit.nccl.agreement import called, said
 from tests.unit.nccl.scenes import (
     LIBRARY,
@@ -27,7 +28,7 @@ from tests.unit.nccl.scenes import (
     staged,
 )
 
-N_KILLS = 2
+N_KILLS = 20 if FULL else 2
 LONGEST_S = 0.06
 RELEASES = ("2.27", "2.28", "2.30", "2.31", "2.32")
 # ops that the log does not have (bad calls, flipped masks), and more than there are slots

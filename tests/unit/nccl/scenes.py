@@ -130,6 +130,8 @@ class Played:
 def _take(session: SessionData, pids: dict[tuple[int, int, int], list[Member]]) -> None:
     for row in session.comms:
         same = pids[session.identity.pid, int(row["comm_hash"]), int(row["comm_rank"])]
+        if row["ordinal"] >= len(same):
+            continue  # killed after it was made and before the log said so
         member, index = same[int(row["ordinal"])], int(row["comm_index"])
         records = session.records[session.records["comm_index"] == index]
         member.row = row
