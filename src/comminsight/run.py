@@ -105,7 +105,8 @@ class Run:
 
     @cached_property
     def _rebuilt(self) -> dict[str, SessionSteps]:
-        return {s.identity.session_id: rebuild_session(s, self._templates) for s in self.sessions}
+        templates = self._templates  # a folder that is none is an error also without sessions
+        return {s.identity.session_id: rebuild_session(s, templates) for s in self.sessions}
 
     @cached_property
     def steps(self) -> dict[str, tuple[StepSummary, ...]]:
