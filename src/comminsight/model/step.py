@@ -20,6 +20,7 @@ class StepEvidence(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     start_ns: int
     seq: int
+    peer: int = -1  # of P2P ops: comm-local rank of the partner
 
 
 class StepEnd(StrEnum):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import msgspec
+import numpy as np
 
 from comminsight.capture.session import SessionData
 from comminsight.errors import InputError
@@ -134,9 +135,15 @@ class RunCalibration:
     @cached_property
     def _computed(self) -> Correction:
         _, comm_ids = joined_communicators(self._sessions)
-        names = [(s.identity, s.identity.session_id) for s in self._sessions]
-        lists = [SessionStepList(i, self._raw_steps[n], comm_ids[n]) for i, n in names]
+        lists = [self._list(s, comm_ids[s.identity.session_id]) for s in self._sessions]
         return correction_of(lists, run_id=self._run_id, raw_sha256=raw_sha256(self._raw_steps))
+
+    def _list(self, session: SessionData, comm_ids: np.ndarray) -> SessionStepList:
+        comm_ranks = np.full(len(comm_ids), -1)
+        known = session.comms[session.comms["comm_index"] < len(comm_ids)]
+        comm_ranks[known["comm_index"]] = known["comm_rank"]
+        raw = self._raw_steps[session.identity.session_id]
+        return SessionStepList(session.identity, raw, comm_ids, comm_ranks)
 
     def _view(self, correction: Correction) -> CalibrationView:
         return CalibrationView(

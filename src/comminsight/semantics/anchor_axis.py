@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from comminsight.semantics.step_table import StepTable, comm_of, key_of, seq_of
+from comminsight.semantics.step_table import StepTable, key_of, seq_of, stream_of
 from comminsight.semantics.step_votes import NO_KEY, usual
 
 _TOLERANCE = 0.1  # of a step, for a gap that counts as several
@@ -19,12 +19,12 @@ _TOLERANCE = 0.1  # of a step, for a gap that counts as several
 def anchor_places(table: StepTable) -> np.ndarray:
     """Per row the key (communicator, number of the step in it), ``NO_KEY`` without an anchor."""
     places = np.full(len(table), NO_KEY)
-    comms = comm_of(table.anchors)
-    for comm_id in np.unique(comms[comms >= 0]).tolist():
-        rows = np.flatnonzero(comms == comm_id)
+    streams = stream_of(table.anchors)
+    for stream in np.unique(streams[streams >= 0]).tolist():
+        rows = np.flatnonzero(streams == stream)
         seqs = seq_of(table.anchors[rows])
         numbers = _numbers(seqs, table.sessions[rows], table.has_loss[rows])
-        places[rows] = key_of(comm_id, numbers)
+        places[rows] = key_of(stream, numbers)
     return places
 
 

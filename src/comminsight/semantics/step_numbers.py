@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from comminsight.semantics.step_table import StepTable, comm_of, seq_of
+from comminsight.semantics.step_table import StepTable, seq_of, stream_of
 from comminsight.semantics.step_votes import NO_KEY, UNKNOWN_STEP, Votes, usual, vote
 
 
@@ -34,10 +34,10 @@ def spread(table: StepTable, places: np.ndarray) -> Spread:
     steps = np.full(len(table), UNKNOWN_STEP)
     parts = np.full(len(table), -1)
     by_order = np.zeros(len(table), np.bool_)
-    comms = comm_of(places)
+    streams = stream_of(places)
     part = 0
-    while (open_rows := (steps == UNKNOWN_STEP) & (comms >= 0)).any():
-        seeds = open_rows & (comms == usual(comms[open_rows]))
+    while (open_rows := (steps == UNKNOWN_STEP) & (streams >= 0)).any():
+        seeds = open_rows & (streams == usual(streams[open_rows]))
         steps[seeds] = seq_of(places[seeds])
         counted_on = seeds
         while counted_on.any():
@@ -102,9 +102,9 @@ def _smooth(places: np.ndarray, steps: np.ndarray) -> None:
     """A step that is nearer to one neighbour of its communicator, and farther from the other, than
     their distance to each other allows was voted in by a fused step: it goes back to its place."""
     known = vote(places, steps)
-    comms, shifts = comm_of(known.keys), known.values - seq_of(known.keys)
+    streams, shifts = stream_of(known.keys), known.values - seq_of(known.keys)
     is_inside = np.zeros(len(shifts), np.bool_)
-    is_inside[1:-1] = (comms[2:] == comms[:-2]) & (shifts[2:] == shifts[:-2])
+    is_inside[1:-1] = (streams[2:] == streams[:-2]) & (shifts[2:] == shifts[:-2])
     is_astray = is_inside & (np.roll(shifts, 1) != shifts)
     right = np.where(is_astray, np.roll(shifts, 1) + seq_of(known.keys), UNKNOWN_STEP)
     found = Votes(known.keys, right).of(places)
@@ -129,9 +129,9 @@ def _count_on(table: StepTable, places: np.ndarray, steps: np.ndarray) -> np.nda
     at, distance = np.concatenate(borders), np.concatenate(distances)
     if not len(at):
         return np.zeros(len(table), np.bool_)
-    comm_id = usual(comm_of(places[at]))
-    new: np.ndarray = usable & (comm_of(places) == comm_id)
-    steps[new] = seq_of(places[new]) + usual(distance[comm_of(places[at]) == comm_id])
+    stream = usual(stream_of(places[at]))
+    new: np.ndarray = usable & (stream_of(places) == stream)
+    steps[new] = seq_of(places[new]) + usual(distance[stream_of(places[at]) == stream])
     return new
 
 

@@ -1,7 +1,8 @@
 """The steps of all sessions as one flat table, with the ops that bound them as comparable keys.
 
-Two steps share a key exactly when the same op instance bounds them: the run's communicator and
-``match_seq``. P2P ops have none, because the evidence does not name their partner.
+Two steps share a key exactly when the same op instance bounds them. The instances that are counted
+together are a *stream*: the collectives of one communicator of the run, or what one of its ranks
+sends to another.
 """
 
 from __future__ import annotations
@@ -11,28 +12,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from comminsight.model.ops import P2P_OPS
+from comminsight.model.ops import P2P_OPS, Op
 from comminsight.model.step import StepEvidence, StepSummary
 from comminsight.model.topology import SessionIdentity
 from comminsight.semantics.step_votes import NO_KEY
 
 _SEQ_BITS = 32
+_Stream = tuple[int, int, int]  # comm_id, sender, receiver; -1 for collectives
 
 
 @dataclass(frozen=True, slots=True)
 class SessionStepList:
-    """A session's raw steps in local order; ``comm_ids[comm_index]`` is the run's, -1 unknown."""
+    """A session's raw steps in local order; ``comm_ids[comm_index]`` is the run's communicator,
+    ``comm_ranks[comm_index]`` the session's place in it, both -1 where unknown."""
 
     identity: SessionIdentity
     steps: Sequence[StepSummary]
     comm_ids: np.ndarray
+    comm_ranks: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
 class StepTable:
     """One row per local step, session after session; ``sessions[row]`` numbers them.
 
-    Keys are ``comm_id << 32 | match_seq``. ``has_loss``: records are missing in the step's window.
+    Keys are ``stream << 32 | match_seq``. ``has_loss``: records are missing in the step's window.
     """
 
     sessions: np.ndarray
@@ -55,9 +59,10 @@ class StepTable:
 def step_table(sessions: Sequence[SessionStepList]) -> StepTable:
     """All steps in the order of the sessions."""
     rows = [(number, one, step) for number, one in enumerate(sessions) for step in one.steps]
+    streams: dict[_Stream, int] = {}
     keys = np.array(
         [
-            [_key(evidence, one.comm_ids) for evidence in (step.anchor, step.first, step.last)]
+            [_key(evidence, one, streams) for evidence in (step.anchor, step.first, step.last)]
             for _, one, step in rows
         ],
         np.int64,
@@ -69,8 +74,8 @@ def step_table(sessions: Sequence[SessionStepList]) -> StepTable:
     )  # fmt: skip
 
 
-def comm_of(keys: np.ndarray) -> np.ndarray:
-    """The communicator of each key, -1 for none."""
+def stream_of(keys: np.ndarray) -> np.ndarray:
+    """The stream of each key, -1 for none."""
     return keys >> _SEQ_BITS
 
 
@@ -79,14 +84,23 @@ def seq_of(keys: np.ndarray) -> np.ndarray:
     return keys & ((1 << _SEQ_BITS) - 1)
 
 
-def key_of(comm_ids: int, seqs: np.ndarray) -> np.ndarray:
-    """The keys of numbers within one communicator."""
-    return (comm_ids << _SEQ_BITS) | seqs
+def key_of(stream: int, seqs: np.ndarray) -> np.ndarray:
+    """The keys of numbers within one stream."""
+    return (stream << _SEQ_BITS) | seqs
 
 
-def _key(evidence: StepEvidence | None, comm_ids: np.ndarray) -> int:
-    if evidence is None or evidence.op in P2P_OPS or evidence.match_seq <= 0:
+def _key(evidence: StepEvidence | None, one: SessionStepList, streams: dict[_Stream, int]) -> int:
+    if evidence is None or evidence.match_seq <= 0:
         return NO_KEY
-    is_known = 0 <= evidence.comm_index < len(comm_ids)
-    comm_id = int(comm_ids[evidence.comm_index]) if is_known else -1
-    return NO_KEY if comm_id < 0 else (comm_id << _SEQ_BITS) | evidence.match_seq
+    is_known = 0 <= evidence.comm_index < len(one.comm_ids)
+    comm_id = int(one.comm_ids[evidence.comm_index]) if is_known else -1
+    if comm_id < 0:
+        return NO_KEY
+    ends = (-1, -1)
+    if evidence.op in P2P_OPS:
+        ends = (int(one.comm_ranks[evidence.comm_index]), evidence.peer)
+        if min(ends) < 0:
+            return NO_KEY
+        ends = ends if evidence.op == Op.SEND else ends[::-1]
+    stream = streams.setdefault((comm_id, *ends), len(streams))
+    return (stream << _SEQ_BITS) | evidence.match_seq
