@@ -28,6 +28,12 @@ def all_ops(played):
     return [member.ops for member in played.members.values()]
 
 
+def by_session(played):
+    """The one communicator of each session, in the order of the sessions."""
+    ranks = [session.identity.global_rank for session in played.sessions]
+    return [played.member(rank) for rank in ranks]
+
+
 def test_channels_are_counted_whatever_their_numbers(tmp_path):
     ops = play(tmp_path, "sequences/02_channels").member(1).ops
     assert ops["n_channels"].tolist() == [4, 64, 1, 3, 64]
@@ -264,12 +270,17 @@ def test_a_hundred_thousand_ops_in_flight_are_counted_to_the_last(release, tmp_p
     assert set(played.losses) <= {LossReason.SLOTS_FULL, LossReason.SLOT_QUOTA}
 
 
-def test_a_full_disk_costs_segments_and_not_the_job(tmp_path, small_disk):  # noqa: F811
+def test_a_full_disk_costs_what_leaves_the_ring_and_not_the_job(tmp_path, small_disk):  # noqa: F811
     spool = small_disk("full", 64 << 10)
-    played = play(tmp_path, "sequences/20_fused", COMMINSIGHT_SPOOL=str(spool))
+    (spool / "filler").write_bytes(bytes(40 << 10))
+    played = play(tmp_path, "sequences/21_full_disk", COMMINSIGHT_SPOOL=str(spool))
     agreement.check_program(played)
-    for member in played.members.values():
-        assert member.n_recorded == len(member.calls)
+    assert LossReason.SEGMENT_WRITE in played.losses
+    for session, member in zip(played.sessions, by_session(played), strict=True):
+        newest = member.ops["op_seq"].tolist()
+        assert newest == list(range(10_001 - len(newest) + 1, 10_001 + 1))
+        assert len(member.calls) == 10_001
+        assert session.tally["ring_records_overwritten"] >= 10_001 - len(newest) > 0
 
 
 def test_without_any_place_to_write_the_job_goes_on_unrecorded(tmp_path):
