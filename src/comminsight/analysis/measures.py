@@ -13,6 +13,7 @@ from comminsight.analysis.batches import share_layout
 from comminsight.analysis.blame import Blame, blame
 from comminsight.analysis.clock import estimate_clocks, stamp_error_ns, wall_clocks
 from comminsight.analysis.columns import Cut, OpColumns, OpSource, cut_columns, op_source
+from comminsight.analysis.hidden import hidden_ratio, untimed_ratio
 from comminsight.analysis.matching import Instances, match_ops
 from comminsight.analysis.program import UNKNOWN_NS, StepProgram, step_program
 from comminsight.analysis.waits import Sweep, index_pct, numpy_sweep, wait_columns, waited_ns
@@ -229,4 +230,6 @@ class _Table:
             n_incomplete=n_incomplete,
             n_mismatched=n_mismatched,
             n_incomparable=n_incomparable,
+            hidden_ratio=hidden_ratio(run.trace.ranks),
+            untimed_ratio=untimed_ratio(run.trace.ranks),
         )

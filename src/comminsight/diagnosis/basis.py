@@ -13,6 +13,7 @@ from comminsight.model.verdict import Coverage, Message
 
 MIN_STEPS = 8
 MIN_USED_RATIO = 0.5  # complete steps among all
+MAX_UNTIMED_RATIO = 0.01  # ops of which only the call was seen: waits in them look like work
 MAX_LOST_RATIO = 0.05  # records lost among all
 
 _PER_STEP = (
@@ -29,6 +30,8 @@ def missing_basis(measures: StragglerMeasures, coverage: Coverage) -> list[Messa
     total = coverage.records_read + coverage.records_lost
     if coverage.records_lost > MAX_LOST_RATIO * total:
         missing.append(message(codes.MISSING_RECORDS, ranks=[], lost=coverage.records_lost))
+    if measures.untimed_ratio > MAX_UNTIMED_RATIO:
+        missing.append(message(codes.MISSING_RUNS, ratio=measures.untimed_ratio))
     n_steps = len(measures.steps)
     n_used = int(measures.is_complete.all(axis=1).sum()) if measures.is_complete.size else 0
     if n_used < MIN_STEPS:

@@ -57,6 +57,8 @@ MISSING_RANKS = "missing.ranks"
 MISSING_KERNEL_EVENTS = "missing.kernel_events"
 MISSING_NETWORK_EVENTS = "missing.network_events"
 MISSING_PEERS = "missing.peers"
+MISSING_RUNS = "missing.runs"
+MISSING_WAITED_FOR = "missing.waited_for"
 MISSING_RECORDS = "missing.records"
 MISSING_STACK = "missing.stack"
 MISSING_PROGRESS = "missing.progress"
@@ -179,6 +181,10 @@ CODES: dict[str, tuple[str, ...]] = {
     MISSING_NETWORK_EVENTS: ("ranks",),
     # with whom the P2P calls of these ranks are
     MISSING_PEERS: ("ranks",),
+    # when ops ran of which only the calls were seen, as a share of all ops
+    MISSING_RUNS: ("ratio",),
+    # for whom ranks waited in many P2P calls made at once, as a share of their time
+    MISSING_WAITED_FOR: ("ratio",),
     # reason is a code of the stack ladder, "" when no stack was asked for
     MISSING_STACK: ("rank", "reason"),
     # ranks of which nothing recorded tells how far they came

@@ -93,6 +93,9 @@ def judge_straggler(
         ranks = [int(used.global_ranks[episode.column]) for episode in found]
         doubt = message(codes.MISSING_AGREEMENT, ranks=ranks)
         return _silent(Cause.NO_VERDICT, coverage, missing=[doubt])
+    if used.hidden_ratio > BLIND_RATIO:
+        doubt = message(codes.MISSING_WAITED_FOR, ratio=used.hidden_ratio)
+        return _silent(Cause.NO_VERDICT, coverage, missing=[doubt])
     return _nobody(used, coverage, needed_ns, step_ns)
 
 

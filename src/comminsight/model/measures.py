@@ -23,7 +23,9 @@ class StragglerMeasures:
     transfer delay lengthened the step (along the critical path; 0 where slack hid it, and 0 for
     all but the ranks with the largest delays of the step: at least 8 of them, in large worlds the
     square root of the world). ``n_incomparable`` counts op instances across nodes whose clocks
-    could not be aligned: they give no waits.
+    could not be aligned: they give no waits. ``hidden_ratio`` is the share of time (of the rank
+    with most) in P2P of which nobody knows for whom it waits, ``untimed_ratio`` that of ops of
+    which only the call was seen.
     """
 
     steps: np.ndarray
@@ -45,3 +47,5 @@ class StragglerMeasures:
     n_incomplete: int = 0
     n_mismatched: int = 0
     n_incomparable: int = 0
+    hidden_ratio: float = 0.0
+    untimed_ratio: float = 0.0

@@ -36,6 +36,26 @@ def test_nothing_planted_nobody_named() -> None:
     assert said(verdict, codes.NOTHING_PERSISTS)["n_steps"] == 30
 
 
+@pytest.mark.parametrize(
+    ("hidden", "missing"),
+    [({"hidden_ratio": 0.3}, [codes.MISSING_WAITED_FOR]), ({"hidden_ratio": 0.01}, []),
+     ({"untimed_ratio": 0.2}, [codes.MISSING_RUNS]), ({"untimed_ratio": 0.001}, [])],
+)  # fmt: skip
+def test_health_is_not_stated_where_waits_are_hidden(
+    hidden: dict[str, float], missing: list[str]
+) -> None:
+    verdict = judge(replace(quiet(), **hidden))
+    assert [entry.code for entry in verdict.missing] == missing
+    assert verdict.cause is (Cause.NO_VERDICT if missing else Cause.HEALTHY)
+
+
+def test_own_lateness_beside_fan_outs_is_named_all_the_same() -> None:
+    """It is read from the rank's own work; where only calls were seen, work tells nothing."""
+    slow = late(quiet(), 3, 20)
+    assert judge(replace(slow, hidden_ratio=0.3)).culprits == (3,)
+    assert judge(replace(slow, untimed_ratio=0.2)).cause is Cause.NO_VERDICT
+
+
 def test_a_rank_that_is_late_since_a_step() -> None:
     verdict = judge(late(quiet(), 5, 20, slice(12, None)))
     assert (verdict.cause, verdict.culprits) == (Cause.COMPUTE_STRAGGLER, (5,))
