@@ -141,6 +141,14 @@ def test_gpu_times_are_within_the_error_that_is_stated(scenario, release, tmp_pa
     assert 0 < np.median(np.concatenate(gpu)) < UNLOADED_NS
 
 
+@pytest.mark.parametrize("release", ["2.27", "2.30", "2.32"])
+def test_works_of_one_batch_have_the_stamps_of_the_batch(release, tmp_path):
+    for ops in all_ops(play(tmp_path, "sequences/20_fused", release)):
+        assert len(set(ops["gpu_start_ns"][-3:].tolist())) == 1
+        assert len(set(ops["gpu_end_ns"][-3:].tolist())) == 1
+        assert len(set(ops["gpu_start_ns"].tolist())) == 21
+
+
 def test_without_launches_the_error_of_gpu_times_is_said_to_be_unknown(tmp_path):
     played = play(tmp_path, "sequences/20_fused", "2.27")
     agreement.check_times(played, lambda call: True)
@@ -205,6 +213,15 @@ def test_names_are_kept_as_far_as_they_are_names(tmp_path):
     assert (names["none"], names["empty"], names["plain"]) == (b"", b"", b"plain")
     assert 0 < len(names["long"]) <= 64
     assert names["bad"].startswith(b"bad")
+
+
+@pytest.mark.parametrize("release", ["2.27", "2.30", "2.32"])
+def test_a_parent_goes_on_while_its_child_is_torn_down(release, tmp_path):
+    played = play(tmp_path, "sequences/13_split", release)
+    world, half = played.member(2, "world"), played.member(2, "half")
+    assert half.row["retired_ns"] < world.ops["end_ns"][1]
+    assert half.row["comm_hash"] != world.row["comm_hash"]
+    assert half.row["comm_hash"] != played.member(0, "half").row["comm_hash"]
 
 
 @pytest.mark.parametrize("release", ["2.27", "2.28 shim v4", "2.28", "2.30", "2.32"])
