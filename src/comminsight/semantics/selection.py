@@ -31,8 +31,11 @@ REASON_MISSING = "required_missing"
 REASON_FORBIDDEN = "forbidden_seen"
 REASON_NO_STEPS = "no_steps"
 REASON_TOO_FEW_OPS = "too_few_ops"
+REASON_LEARNING = "too_few_anchored_steps"
 REASON_MICROBATCHES = "steps_look_like_microbatches"
-_MAY_STILL_COME = {REASON_NO_STEPS, REASON_TOO_FEW_OPS, "too_few_anchored_steps"}
+_MAY_STILL_COME = {REASON_NO_STEPS, REASON_TOO_FEW_OPS, REASON_LEARNING}
+_LEARNING_STEPS = 5  # by then one with an anchor in every step has learnt what it needs
+_MAX_LEARNING_OPS = 98_304  # within what a session holds at most
 
 
 @dataclass(slots=True)
@@ -45,6 +48,12 @@ class Trial:
     machine: BoundaryMachine | None = None
     steps: list[StepSummary] = field(default_factory=list)
     n_ops: int = 0
+    is_end: bool = False
+
+    @property
+    def is_learning(self) -> bool:
+        """It has seen its anchor, and takes more steps to know what follows it."""
+        return self.reason == REASON_LEARNING and not self.is_end
 
     @property
     def lacks_only_steps(self) -> bool:
@@ -73,12 +82,20 @@ def select(trials: list[Trial], *, may_wait: bool) -> Trial | None:
     winner = max(fitting, key=lambda t: (t.template.priority, len(t.steps), t.template.name))
     unproven = [t for t in trials if t.lacks_only_steps]
     must_wait = may_wait and any(t.template.priority > winner.template.priority for t in unproven)
+    must_wait |= _has_fewer_steps_than_it_takes(winner) and any(
+        t.is_learning and t.template.priority > winner.template.priority for t in trials
+    )
     for trial in fitting:
         if must_wait:
             trial.reason = REASON_WAITING
         elif trial is not winner:
             trial.reason = REASON_OUTRANKED
     return None if must_wait else winner
+
+
+def _has_fewer_steps_than_it_takes(trial: Trial) -> bool:
+    """Whether a template that learns may still lack steps only because they are long."""
+    return len(trial.steps) < _LEARNING_STEPS and trial.n_ops < _MAX_LEARNING_OPS
 
 
 class Judge:
@@ -107,7 +124,7 @@ class Judge:
             return Trial(template=template, reason=reason, missing=missing, n_ops=len(rows))
         resolved = resolve(template, rows, comms, *((2,) if is_end else ()))
         if isinstance(resolved, str):
-            return Trial(template=template, reason=resolved, n_ops=len(rows))
+            return Trial(template=template, reason=resolved, n_ops=len(rows), is_end=is_end)
         own_losses = LossLog(losses.snapshot())
         machine = BoundaryMachine(resolved, self._identity, comms, own_losses)
         steps = machine.feed(rows)

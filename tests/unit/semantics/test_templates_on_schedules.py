@@ -233,3 +233,14 @@ def test_one_percent_of_lost_records_changes_no_template_and_few_steps(name: str
         assert found.template == job.expected(rank.session.global_rank)
         if found.template != NONE:
             assert abs(len(found.steps) - n_steps) <= 5
+
+
+def test_long_steps_are_waited_for_while_a_close_is_learnt() -> None:
+    layout = replace(megatron_core_layout(2, 1, 1, microbatches=64), layers=16)
+    rank = simulate(layout, steps=6, seed=1).ranks[0]
+    assert len(rank.records) > 6 * 4_000
+    found = found_on(rank, TEMPLATES)
+    assert found.template == "megatron"  # not tp-pp-dp, which knows two steps earlier
+    assert found_bounds(found.steps) == true_bounds(rank)
+    lasting = simulate(layout, steps=30, seed=1).ranks[0]  # more than a session holds
+    assert found_bounds(found_on(lasting, TEMPLATES).steps) == true_bounds(lasting)
