@@ -5,6 +5,9 @@
 #include "nccl_play.h"
 #include "stage.h"
 
+// The child of a fork starts a recorder, and so a thread, of its own.
+extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
+
 namespace {
 
 using play::kMaskLight;
