@@ -19,6 +19,7 @@ from comminsight.model.event import OP_DTYPE
 from comminsight.model.ops import OpState, RecordKind
 from comminsight.model.step import StepSummary
 from comminsight.semantics.arrival import OrderSettings
+from comminsight.semantics.breaker import BreakerSettings
 from comminsight.semantics.communicators import join_communicators
 from comminsight.semantics.engine import (
     EngineSettings,
@@ -186,7 +187,13 @@ def test_resume_equals_never_having_stopped(batch: np.ndarray, cuts: list[int], 
 
 
 @LAWS
-@given(streams(), CUTS, st.sampled_from([SETTINGS, EngineSettings(order=ORDER, max_held_ops=20)]))
+@given(
+    streams(),
+    CUTS,
+    st.sampled_from(
+        [SETTINGS, EngineSettings(order=ORDER, breaker=BreakerSettings(max_held_ops=20))]
+    ),
+)
 def test_conservation_of_records_and_of_ops(
     batch: np.ndarray, cuts: list[int], limits: EngineSettings
 ) -> None:

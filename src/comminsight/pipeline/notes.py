@@ -34,8 +34,7 @@ def run_notes(
         notes.append(Message("note.other_runs", {"n_runs": len(names), "first": names[0]}))
     notes += loaded.notes
     notes += nccl_notes(loaded.sessions)
-    broken = sorted({steps.broken for steps in rebuilt.values() if steps.broken})
-    notes += [Message("note.no_steps_because", {"reason": f"broken.{reason}"}) for reason in broken]
+    notes += broken_notes(loaded, rebuilt)
     notes += [Message("note.launcher", {"text": text}) for m in manifests for text in m.notes]
     notes += [note for m in manifests for note in m.messages]
     return tuple(notes)
@@ -58,6 +57,26 @@ def calibration_notes(state: CalibrationState) -> tuple[Message, ...]:
     if counts.n_parts > 1:
         notes.append(Message("note.step_parts", {"n_parts": counts.n_parts}))
     return tuple(notes)
+
+
+def broken_notes(loaded: LoadedRun, rebuilt: Mapping[str, SessionSteps]) -> list[Message]:
+    """Which ranks have no more steps and why, since the first of them was given up."""
+    found: dict[str, list[tuple[int, int, int]]] = {}  # (time into the session, op, rank)
+    for session in loaded.sessions:
+        own, identity = rebuilt.get(session.identity.session_id), session.identity
+        if own is not None and own.broken is not None:
+            after_ns = max(own.broken.at_ns - identity.created_mono_ns, 0)
+            found.setdefault(own.broken.reason.value, []).append(
+                (after_ns, own.broken.n_ops, identity.global_rank)
+            )
+    return [
+        Message(
+            "note.no_steps_because",
+            {"reason": f"broken.{reason}", "ranks": sorted(rank for _, _, rank in places),
+             "after_ns": min(places)[0], "n_ops": min(places)[1]},
+        )
+        for reason, places in sorted(found.items())
+    ]  # fmt: skip
 
 
 def stack_notes(events: Sequence[HangEvent], verdicts: Iterable[Verdict]) -> tuple[Message, ...]:

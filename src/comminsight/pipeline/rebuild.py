@@ -10,6 +10,7 @@ import numpy as np
 
 from comminsight.capture.session import SessionData
 from comminsight.model.hang import Liveness
+from comminsight.model.session import SessionBreak
 from comminsight.model.step import StepSummary
 from comminsight.model.tally import Tally
 from comminsight.model.views import TemplateScore
@@ -22,13 +23,13 @@ CHUNK_RECORDS = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class SessionSteps:
-    """Steps of one session, what became of its records, why it was closed ("" if not), and how the
+    """Steps of one session, what became of its records, why and when it was given up, and how the
     templates fared."""
 
     steps: tuple[StepSummary, ...]
     tally: Tally
     template: str
-    broken: str
+    broken: SessionBreak | None = None
     scores: tuple[TemplateScore, ...] = ()
 
 
@@ -45,7 +46,7 @@ def rebuild_session(session: SessionData, templates: Sequence[Template]) -> Sess
         steps=tuple(steps),
         tally=own_counts(engine.tally),
         template=steps[0].template if steps else "",
-        broken=engine.state.reason,
+        broken=engine.state.broken,
         scores=engine.selection,
     )
 

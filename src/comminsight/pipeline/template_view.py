@@ -57,7 +57,7 @@ def _choices(by_rank: Mapping[int, SessionSteps]) -> tuple[TemplateChoice, ...]:
         TemplateChoice(
             template=template, version=version, file_version=file_version, ranks=tuple(ranks),
             n_steps=max(len(by_rank[rank].steps) for rank in ranks),
-            reasons=tuple(sorted({by_rank[r].broken for r in ranks if by_rank[r].broken})),
+            reasons=tuple(sorted({own.reason.value for r in ranks if (own := by_rank[r].broken)})),
         )
         for (template, version, file_version), ranks in found.items()
     )  # fmt: skip

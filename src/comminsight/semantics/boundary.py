@@ -137,6 +137,11 @@ class BoundaryMachine:
         return bool(step.close or (step.anchor and self.template.is_anchor_proof))
 
     @property
+    def opened_at(self) -> int:
+        """Position of the last op of the newest Open that began a step; -1 before the first."""
+        return -1 if self.step is None else self.step.open_last
+
+    @property
     def n_in_steps(self) -> int:
         """Ops inside emitted steps."""
         in_progress = 0 if self.step is None else self.position - self.step.first.position

@@ -17,38 +17,31 @@ import numpy as np
 
 from comminsight.errors import InputError
 from comminsight.model.event import OP_DTYPE, empty_batch
+from comminsight.model.session import BreakReason, SessionBreak
 from comminsight.model.step import StepSummary
 from comminsight.model.tally import Tally
 from comminsight.model.topology import SessionIdentity
 from comminsight.model.views import TemplateScore
 from comminsight.semantics.arrival import OrderSettings
 from comminsight.semantics.boundary import BoundaryMachine, BoundarySnapshot
+from comminsight.semantics.breaker import BreakerSettings, StepWatch, WatchSnapshot, active_ns
 from comminsight.semantics.comm_table import CommTable
 from comminsight.semantics.reorder import OrderSnapshot, Reorder
 from comminsight.semantics.selection import Judge, Trial, select
 from comminsight.semantics.template import Template
 
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
 _FIRST_LOOK_OPS = 16
 _PORTION = 16_384  # records per pass: enough to pay for the calls, few enough to stay in the cache
-_WATCH_OPS = 16_384  # the breaker looks at multiples of this many ops
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of one session. ``min_steps`` steps must close in the trial before a template wins.
-
-    The session is broken off when no template has won after ``max_held_ops`` ops or
-    ``max_held_ns`` of stream time, and when the winner closes no step for ``max_ops_without_step``
-    ops or ``max_ns_without_step`` of stream time.
-    """
+    """Bounds of one session. ``min_steps`` steps must close in the trial before a template wins."""
 
     order: OrderSettings = OrderSettings()
+    breaker: BreakerSettings = BreakerSettings()
     min_steps: int = 2
     patience_ops: int = 8192
-    max_held_ops: int = 131_072
-    max_held_ns: int = 4 * 3_600_000_000_000
-    max_ops_without_step: int = 4_000_000
-    max_ns_without_step: int = 4 * 3_600_000_000_000
 
 
 class EnginePhase(StrEnum):
@@ -61,15 +54,20 @@ class EnginePhase(StrEnum):
 
 
 class EngineState(msgspec.Struct, frozen=True, kw_only=True):
-    """The session at a glance. ``reason`` is a catalogue code, empty unless it was broken off."""
+    """The session at a glance. ``broken`` says why and when it was given up, if it was."""
 
     phase: EnginePhase
     template: str = ""
-    reason: str = ""
+    broken: SessionBreak | None = None
     n_steps: int = 0
     is_step_open: bool = False
     n_pending: int = 0
     n_held: int = 0
+
+    @property
+    def reason(self) -> str:
+        """Why the session was given up as a catalogue code; "" if it was not."""
+        return self.broken.reason.value if self.broken else ""
 
 
 class EngineSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,15 +77,15 @@ class EngineSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     settings: EngineSettings
     identity: SessionIdentity
     phase: EnginePhase
-    reason: str
+    broken: SessionBreak | None
     comms: bytes
     order: OrderSnapshot
     held: bytes
     next_look: int
     machine: BoundarySnapshot | None
+    watch: WatchSnapshot | None
     selection: tuple[TemplateScore, ...]
     n_steps: int
-    n_unplaced: int
 
 
 class SessionEngine:
@@ -102,16 +100,16 @@ class SessionEngine:
         self.settings = settings or EngineSettings()
         self.identity = identity or SessionIdentity(session_id="")
         self.selection: tuple[TemplateScore, ...] = ()
-        self._judge = Judge(tuple(templates), self.identity)
+        self._judge: Judge | None = Judge(tuple(templates), self.identity)
         self._comms = CommTable(self.identity.world_size)
         self._order = Reorder(self.settings.order)
         self._phase = EnginePhase.SEEKING
-        self._reason = ""
+        self._broken: SessionBreak | None = None
         self._held: list[np.ndarray] = []
         self._next_look = _FIRST_LOOK_OPS
         self._machine: BoundaryMachine | None = None
+        self._watch: StepWatch | None = None
         self._n_steps = 0
-        self._n_unplaced = 0  # ops held when the session was broken off
 
     # input
 
@@ -153,25 +151,28 @@ class SessionEngine:
     def tally(self) -> Tally:
         """All counts of the session so far: flow, losses, steps."""
         tally = Tally(self._order.tally.as_dict())
-        machine = self._machine
+        machine, broken = self._machine, self._broken
         tally.add("steps_emitted", self._n_steps)
-        tally.add("sessions_broken", int(self._phase is EnginePhase.BROKEN))
+        tally.add("sessions_broken", int(broken is not None))
+        tally.add("steps_open", int(self._is_step_open))
         if machine is not None:
-            tally.add("steps_open", int(machine.step is not None))
             tally.add("ops_between_steps", machine.n_between)
             tally.add("ops_before_first_step", machine.n_before)
-        elif self._phase is not EnginePhase.SEEKING:
-            tally.add("ops_before_first_step", self._n_held + self._n_unplaced)
+        elif broken is not None:
+            tally.add("ops_between_steps", broken.n_ops_between_steps)
+            tally.add("ops_before_first_step", broken.n_ops_before_first_step)
+        elif self._phase is EnginePhase.FINISHED:
+            tally.add("ops_before_first_step", self._n_held)
         return tally
 
     @property
     def state(self) -> EngineState:
         """The session at a glance."""
-        machine = self._machine
+        machine, broken = self._machine, self._broken
         return EngineState(
-            phase=self._phase, reason=self._reason, n_steps=self._n_steps,
-            template=machine.template.name if machine else "",
-            is_step_open=machine is not None and machine.step is not None,
+            phase=self._phase, broken=broken, n_steps=self._n_steps,
+            template=machine.template.name if machine else broken.template if broken else "",
+            is_step_open=self._is_step_open,
             n_pending=self._order.n_pending, n_held=self._n_held,
         )  # fmt: skip
 
@@ -180,6 +181,12 @@ class SessionEngine:
     @property
     def _is_closed(self) -> bool:
         return self._phase in {EnginePhase.BROKEN, EnginePhase.FINISHED}
+
+    @property
+    def _is_step_open(self) -> bool:
+        if self._broken is not None:
+            return self._broken.is_step_open
+        return self._machine is not None and self._machine.step is not None
 
     @property
     def _n_held(self) -> int:
@@ -193,15 +200,16 @@ class SessionEngine:
         """Feed committed ops in portions that end where a decision is due."""
         steps: list[StepSummary] = []
         while len(rows) and not self._is_closed:
-            due = self._next_look - self._n_held
-            if self._machine is not None:
-                due = _WATCH_OPS - self._machine.position % _WATCH_OPS
-            portion, rows = rows[:due], rows[due:]
-            if self._machine is None:
+            machine, watch = self._machine, self._watch
+            if machine is None or watch is None:
+                due = self._next_look - self._n_held
+                portion, rows = rows[:due], rows[due:]
                 self._held.append(portion)
                 steps += self._look() if len(portion) == due else []
             else:
-                steps += self._step(self._machine, portion)
+                due = watch.n_until_due(rows)
+                portion, rows = rows[:due], rows[due:]
+                steps += self._step(machine, watch, portion)
         if self._is_closed:
             self._order.drop(emitted=len(rows))
         return steps
@@ -210,6 +218,7 @@ class SessionEngine:
         """Try all templates on the held ops; adopt the winner with the steps of its trial."""
         held = np.concatenate([*self._held, empty_batch()])
         self._held = [held]
+        assert self._judge is not None  # noqa: S101 - kept while a template is sought
         may_wait = not is_end and len(held) < self.settings.patience_ops
         trials = self._judge.try_all(
             held, self._comms, self._order.losses,
@@ -218,40 +227,65 @@ class SessionEngine:
         winner = select(trials, may_wait=may_wait)
         self.selection = tuple(trial.score() for trial in trials)
         if winner is not None:
-            return self._adopt(winner)
-        if not is_end and self._is_hopeless(held):
-            self._break("no_template_matches")
+            return self._adopt(winner, held)
+        if not is_end:
+            self._give_up_seeking(trials, held)
         self._next_look += max(self._next_look // 2, 1)
-        self._next_look = min(self._next_look, max(self.settings.max_held_ops, len(held) + 1))
+        self._next_look = min(self._next_look, max(self._limits.max_held_ops, len(held) + 1))
         return []
 
-    def _is_hopeless(self, held: np.ndarray) -> bool:
-        lasted_ns = int(held["start_ns"][-1]) - int(held["start_ns"][0])
-        return len(held) >= self.settings.max_held_ops or lasted_ns > self.settings.max_held_ns
+    @property
+    def _limits(self) -> BreakerSettings:
+        return self.settings.breaker
 
-    def _adopt(self, winner: Trial) -> list[StepSummary]:
+    def _give_up_seeking(self, trials: Sequence[Trial], held: np.ndarray) -> None:
+        """Break off where no template can match any more, or none has for too long."""
+        lasted_ns = active_ns(held["start_ns"], self._limits.max_pause_ns)
+        is_long = len(held) >= self._limits.max_held_ops or lasted_ns > self._limits.max_held_ns
+        if not is_long and not all(trial.can_never_fit for trial in trials):
+            return
+        is_other_layout = any(trial.lacks_topology for trial in trials)
+        self._break(
+            SessionBreak(
+                reason=BreakReason.TOPOLOGY if is_other_layout else BreakReason.NO_TEMPLATE,
+                at_ns=int(held["start_ns"][-1]), n_ops=len(held), n_ops_without_step=len(held),
+                active_ns=lasted_ns, n_ops_before_first_step=len(held),
+            )
+        )  # fmt: skip
+
+    def _adopt(self, winner: Trial, held: np.ndarray) -> list[StepSummary]:
         machine = winner.machine
         assert machine is not None  # noqa: S101 - a trial with steps has one
-        self._machine, self._held = machine, []
+        self._machine, self._held, self._judge = machine, [], None
+        self._watch = StepWatch(self._limits, machine.template, self._comms)
+        self._watch.note(held, machine.opened_at)
         self._order.losses = machine.losses
         self._phase = EnginePhase.STEPPING
         return winner.steps
 
-    def _step(self, machine: BoundaryMachine, portion: np.ndarray) -> list[StepSummary]:
+    def _step(
+        self, machine: BoundaryMachine, watch: StepWatch, portion: np.ndarray
+    ) -> list[StepSummary]:
+        base = machine.position
         steps = machine.feed(portion)
-        if machine.position % _WATCH_OPS == 0 and machine.step is not None:
-            first = machine.step.first
-            lasted_ns = int(portion["start_ns"][-1]) - first.evidence.start_ns
-            n_ops = machine.position - first.position
-            settings = self.settings
-            if n_ops > settings.max_ops_without_step or lasted_ns > settings.max_ns_without_step:
-                self._break("no_step_closes")
+        watch.note(portion, machine.opened_at - base)
+        is_other_layout = watch.is_topology_left(portion[-1:])
+        if is_other_layout or watch.is_over:
+            reason = BreakReason.TOPOLOGY if is_other_layout else BreakReason.NO_STEP
+            self._break(
+                SessionBreak(
+                    reason=reason, at_ns=watch.last_start_ns, n_ops=machine.position,
+                    n_ops_without_step=watch.n_ops, active_ns=watch.active_ns,
+                    template=machine.template.name, n_ops_before_first_step=machine.n_before,
+                    n_ops_between_steps=machine.n_between, is_step_open=machine.step is not None,
+                )
+            )  # fmt: skip
         return steps
 
-    def _break(self, reason: str) -> None:
-        """Close the session; the caller drops what is still in its hands."""
-        self._phase, self._reason = EnginePhase.BROKEN, reason
-        self._n_unplaced, self._held = self._n_held, []
+    def _break(self, broken: SessionBreak) -> None:
+        """Close the session and let go of what it holds; the caller drops what it has in hand."""
+        self._phase, self._broken = EnginePhase.BROKEN, broken
+        self._held, self._machine, self._watch, self._judge = [], None, None, None
 
     # snapshot
 
@@ -259,11 +293,12 @@ class SessionEngine:
         """The session between two pushes."""
         return EngineSnapshot(
             version=SNAPSHOT_VERSION, settings=self.settings, identity=self.identity,
-            phase=self._phase, reason=self._reason, comms=self._comms.to_bytes(),
+            phase=self._phase, broken=self._broken, comms=self._comms.to_bytes(),
             order=self._order.snapshot(), held=b"".join(part.tobytes() for part in self._held),
             next_look=self._next_look,
             machine=None if self._machine is None else self._machine.snapshot(),
-            selection=self.selection, n_steps=self._n_steps, n_unplaced=self._n_unplaced,
+            watch=None if self._watch is None else self._watch.snapshot(),
+            selection=self.selection, n_steps=self._n_steps,
         )  # fmt: skip
 
     @classmethod
@@ -275,14 +310,18 @@ class SessionEngine:
                 next_step="rebuild the steps from the segments",
             )
         self = cls(templates, snapshot.settings, snapshot.identity)
-        self._phase, self._reason = snapshot.phase, snapshot.reason
+        self._phase, self._broken = snapshot.phase, snapshot.broken
         self._comms = CommTable.from_bytes(snapshot.comms, snapshot.identity.world_size)
         self._order = Reorder.resume(snapshot.settings.order, snapshot.order)
         self._held = [np.frombuffer(snapshot.held, OP_DTYPE)] if snapshot.held else []
         self._next_look, self.selection = snapshot.next_look, snapshot.selection
-        self._n_steps, self._n_unplaced = snapshot.n_steps, snapshot.n_unplaced
-        if snapshot.machine is not None:
-            self._machine = self._restored(snapshot.machine, templates)
+        self._n_steps = snapshot.n_steps
+        if snapshot.machine is not None and snapshot.watch is not None:
+            self._machine = machine = self._restored(snapshot.machine, templates)
+            self._watch = StepWatch(self._limits, machine.template, self._comms)
+            self._watch.restore(snapshot.watch)
+        if self._phase is not EnginePhase.SEEKING:
+            self._judge = None
         return self
 
     def _restored(

@@ -23,6 +23,7 @@ from comminsight.semantics.matcher import Matcher
 from comminsight.semantics.pauses import look_like_microbatches
 from comminsight.semantics.symbols import SymbolCoder
 from comminsight.semantics.template import Sequence, Template, sequence_label
+from comminsight.semantics.topology import topology_faults
 
 REASON_CHOSEN = ""
 REASON_OUTRANKED = "outranked"
@@ -32,6 +33,10 @@ REASON_FORBIDDEN = "forbidden_seen"
 REASON_NO_STEPS = "no_steps"
 REASON_TOO_FEW_OPS = "too_few_ops"
 REASON_LEARNING = "too_few_anchored_steps"
+REASON_TOPOLOGY = "topology_not_met"
+REASON_GROUPS = "groups_not_seen"
+_TOPOLOGY_REASONS = {REASON_TOPOLOGY, REASON_GROUPS}
+_NEVER_AGAIN = {REASON_FORBIDDEN, REASON_TOPOLOGY}
 REASON_MICROBATCHES = "steps_look_like_microbatches"
 _MAY_STILL_COME = {REASON_NO_STEPS, REASON_TOO_FEW_OPS, REASON_LEARNING}
 _LEARNING_STEPS = 5  # by then one with an anchor in every step has learnt what it needs
@@ -59,6 +64,16 @@ class Trial:
     def lacks_only_steps(self) -> bool:
         """Nothing speaks against the template yet."""
         return self.reason in _MAY_STILL_COME
+
+    @property
+    def lacks_topology(self) -> bool:
+        """The job's layout is not the one that the template presupposes, or not yet."""
+        return self.reason in _TOPOLOGY_REASONS
+
+    @property
+    def can_never_fit(self) -> bool:
+        """What speaks against the template has happened, and more ops cannot undo it."""
+        return self.reason in _NEVER_AGAIN
 
     def score(self) -> TemplateScore:
         """The row of the score table."""
@@ -120,6 +135,8 @@ class Judge:
         losses: LossLog, *, min_steps: int, is_end: bool,
     ) -> Trial:  # fmt: skip
         reason, missing = conditions.check(rows, comms)
+        if not reason:
+            reason, missing = _topology_reason(template, rows, comms)
         if reason:
             return Trial(template=template, reason=reason, missing=missing, n_ops=len(rows))
         resolved = resolve(template, rows, comms, *((2,) if is_end else ()))
@@ -137,6 +154,15 @@ class Judge:
         return Trial(
             template=resolved, reason=reason, machine=machine, steps=steps, n_ops=len(rows)
         )
+
+
+def _topology_reason(
+    template: Template, rows: np.ndarray, comms: CommTable
+) -> tuple[str, tuple[str, ...]]:
+    broken, not_seen = topology_faults(template.topology, rows, comms)
+    if broken:
+        return REASON_TOPOLOGY, broken
+    return (REASON_GROUPS, not_seen) if not_seen else ("", ())
 
 
 class _Conditions:

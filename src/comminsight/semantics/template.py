@@ -8,6 +8,7 @@ A template file is TOML; the caller reads it and gives the parsed document:
     version = 1                      # of this template; written into every step
     priority = 30                    # the highest that fits wins
     patience_ops = 4096              # how many ops must be seen before it may win
+    topology = {min_world, max_world, groups = [{role, min_size, max_size}]}   # see GroupRule
     requires = [SEQUENCE, ...]       # each must occur
     forbids = [SEQUENCE, ...]        # none may occur
     open = SEQUENCE
@@ -69,6 +70,36 @@ Position = tuple[Symbol, ...]  # one of these
 Sequence = tuple[Position, ...]  # strictly consecutive
 
 
+class GroupRule(msgspec.Struct, frozen=True):
+    """Groups of this role must be used, and all of them have a size within the bounds."""
+
+    role: CommRole
+    min_size: int = 1
+    max_size: int = ANY
+
+    @property
+    def label(self) -> str:
+        """As people read it, for example ``PP size >=2``."""
+        least = f" >={self.min_size}" if self.min_size > 1 else ""
+        most = f" <={self.max_size}" if self.max_size != ANY else ""
+        return f"{self.role.value} size{least}{most}"
+
+
+class Topology(msgspec.Struct, frozen=True, kw_only=True):
+    """The layout that a template presupposes; by default any."""
+
+    min_world: int = 1
+    max_world: int = ANY
+    groups: tuple[GroupRule, ...] = ()
+
+    @property
+    def world_label(self) -> str:
+        """The bounds of the world as people read them, for example ``world >=2``."""
+        least = f" >={self.min_world}" if self.min_world > 1 else ""
+        most = f" <={self.max_world}" if self.max_world != ANY else ""
+        return f"world{least}{most}"
+
+
 def sequence_label(sequence: Sequence) -> str:
     """A sequence as people read it."""
     return ", ".join(" or ".join(symbol.label for symbol in position) for position in sequence)
@@ -90,6 +121,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     file_version: int = TEMPLATE_FILE_VERSION
     priority: int = 0
     patience_ops: int = 0
+    topology: Topology = Topology()
     requires: tuple[Sequence, ...] = ()
     forbids: tuple[Sequence, ...] = ()
     opens: tuple[Sequence, ...] = ()

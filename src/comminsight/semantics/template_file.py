@@ -15,12 +15,14 @@ from comminsight.model.ops import CommRole, DType, Op
 from comminsight.semantics.template import (
     ANY,
     TEMPLATE_FILE_VERSION,
+    GroupRule,
     Peer,
     Position,
     Sequence,
     Symbol,
     Template,
     TemplateFile,
+    Topology,
 )
 from comminsight.semantics.template_check import faults
 from comminsight.semantics.template_lines import FILE, SourceLines
@@ -30,9 +32,12 @@ _Member = TypeVar("_Member", bound=Enum)
 LEARNERS = frozenset({"gradient_bytes", "until_open", "in_flight"})
 _FILE_KEYS = {"file_version", "template"}
 _TEMPLATE_KEYS = {
-    "name", "version", "priority", "patience_ops", "requires", "forbids", "open", "anchor", "close",
-    "learn", "is_close_inside_open", "is_anchor_proof", "is_refuted_by_pauses",
+    "name", "version", "priority", "patience_ops", "topology", "requires", "forbids",
+    "open", "anchor", "close", "learn", "is_close_inside_open", "is_anchor_proof",
+    "is_refuted_by_pauses",
 }  # fmt: skip
+_TOPOLOGY_KEYS = {"min_world", "max_world", "groups"}
+_GROUP_KEYS = {"role", "min_size", "max_size"}
 _SYMBOL_KEYS = {"role", "op", "dtype", "min_bytes", "max_bytes", "count", "peer"}
 
 
@@ -175,6 +180,7 @@ def _template(entry: Any, place: _Place) -> Template:
         version=place.integer(entry, "version", minimum=1),
         priority=place.integer(entry, "priority", default=0),
         patience_ops=place.integer(entry, "patience_ops", default=0),
+        topology=_topology(entry.get("topology", {}), place.key("topology")),
         requires=_sequences(entry, "requires", place),
         forbids=_sequences(entry, "forbids", place),
         opens=_alternatives(entry, "open", place),
@@ -194,6 +200,36 @@ def _template(entry: Any, place: _Place) -> Template:
 
 def _alternatives(entry: Mapping[str, Any], key: str, place: _Place) -> tuple[Sequence, ...]:
     return (_sequence(entry[key], place.key(key)),) if key in entry else ()
+
+
+def _topology(table: Any, place: _Place) -> Topology:
+    place.check_keys(table, _TOPOLOGY_KEYS)
+    groups = table.get("groups", [])
+    if not isinstance(groups, list):
+        raise place.key("groups").error("groups must be a list of tables")
+    least, most = _bounds(table, "world", place)
+    return Topology(
+        min_world=least, max_world=most, groups=tuple(_group(one, place) for one in groups)
+    )
+
+
+def _group(table: Any, place: _Place) -> GroupRule:
+    place.check_keys(table, _GROUP_KEYS)
+    roles = place.words(table, "role", CommRole)
+    if len(roles) != 1:
+        raise place.error("a group needs one role", 'write { role = "PP", min_size = 2 }')
+    least, most = _bounds(table, "size", place)
+    return GroupRule(roles[0], least, most)
+
+
+def _bounds(table: Mapping[str, Any], what: str, place: _Place) -> tuple[int, int]:
+    least = place.integer(table, f"min_{what}", default=1)
+    most = place.integer(table, f"max_{what}")
+    if ANY < most < least:
+        raise place.key(f"max_{what}").error(
+            f"min_{what} exceeds max_{what}: no job can fit", f"write max_{what} = {least} or more"
+        )
+    return least, most
 
 
 def _sequences(entry: Mapping[str, Any], key: str, place: _Place) -> tuple[Sequence, ...]:

@@ -11,6 +11,7 @@ from comminsight.errors import InputError
 from comminsight.model.hang import HangEvent, InFlightOp, Liveness, RankState, Stack, StackSource
 from comminsight.model.manifest import LaunchManifest
 from comminsight.model.ops import Op, OpState, RecordKind
+from comminsight.model.session import BreakReason, SessionBreak
 from comminsight.model.tally import Tally
 from comminsight.model.topology import UNKNOWN_RANK
 from comminsight.model.verdict import Cause, Confidence, Coverage, Evidence, Message, Verdict
@@ -114,18 +115,32 @@ def test_problems_of_every_life_are_kept():
 
 def test_notes_come_in_a_fixed_order():
     loaded = sort_out([life(0, 1), life(0, 2), life(UNKNOWN_RANK, 3)], [])
-    broken = SessionSteps((), Tally(), "", "no_template")
+    at = SessionBreak(
+        reason=BreakReason.NO_TEMPLATE, at_ns=9_000_000_000, n_ops=700, n_ops_without_step=700,
+        active_ns=0,
+    )  # fmt: skip
+    broken = SessionSteps((), Tally(), "", at)
+    session_id = loaded.sessions[0].identity.session_id
+    after_ns = at.at_ns - loaded.sessions[0].identity.created_mono_ns
     found = run_notes(
         loaded,
         [launcher(notes=("disk full",), messages=(Message("launch.stopped"),))],
-        {"s": broken},
+        {session_id: broken},
         ["x.json", "y"],
     )
     assert found == (
         Message("note.unreadable", {"n_files": 2, "first": "x.json"}),
         Message("note.earlier_lives", {"ranks": [0]}),
         Message("note.without_rank", {"n_sessions": 1}),
-        Message("note.no_steps_because", {"reason": "broken.no_template"}),
+        Message(
+            "note.no_steps_because",
+            {
+                "reason": "broken.no_template_matches",
+                "ranks": [0],
+                "after_ns": after_ns,
+                "n_ops": 700,
+            },
+        ),
         Message("note.launcher", {"text": "disk full"}),
         Message("launch.stopped"),
     )

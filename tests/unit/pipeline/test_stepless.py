@@ -66,8 +66,8 @@ def test_other_verdicts_stay():
 
 def test_the_scores_are_those_of_a_rank_without_steps():
     score = TemplateScore(template="ddp", version=1, priority=1, is_chosen=False)
-    bare = SessionSteps((), Tally(), "", "")
-    scored = SessionSteps((), Tally(), "", "", (score,))
+    bare = SessionSteps((), Tally(), "")
+    scored = SessionSteps((), Tally(), "", None, (score,))
     assert template_scores([bare, scored]) == (score,)
     assert template_scores([]) == ()
 

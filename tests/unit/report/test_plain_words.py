@@ -174,7 +174,10 @@ def test_a_chinese_report_has_no_english_sentence() -> None:
     notes = [
         Message("launch.stopped"),
         Message("launch.boxes_removed", {"n": 1}),
-        Message("note.no_steps_because", {"reason": "broken.no_template_matches"}),
+        Message(
+            "note.no_steps_because",
+            {"reason": "broken.topology_not_met", "ranks": [0, 1], "after_ns": 9, "n_ops": 16},
+        ),
         Message(
             "note.stack_rung", {"ranks": [1], "source": "proc", "reason": "stack.py_spy_denied"}
         ),

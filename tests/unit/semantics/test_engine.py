@@ -8,6 +8,7 @@ import pytest
 
 from comminsight.errors import InputError
 from comminsight.model.ops import DType, EndReason, NoticeReason, OpState, RecordKind
+from comminsight.semantics.breaker import BreakerSettings
 from comminsight.semantics.engine import (
     EnginePhase,
     EngineSettings,
@@ -116,8 +117,8 @@ def test_a_higher_template_that_lacks_only_steps_is_waited_for() -> None:
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        (EngineSettings(max_held_ops=100), "no_template_matches"),
-        (EngineSettings(max_held_ns=2_000 * MS), "no_template_matches"),
+        (EngineSettings(breaker=BreakerSettings(max_held_ops=100)), "no_template_matches"),
+        (EngineSettings(breaker=BreakerSettings(max_held_ns=2_000 * MS)), "no_template_matches"),
     ],
 )
 def test_without_a_template_the_session_is_broken_off_and_freed(
@@ -140,7 +141,10 @@ def test_without_a_template_the_session_is_broken_off_and_freed(
 
 @pytest.mark.parametrize(
     "settings",
-    [EngineSettings(max_ops_without_step=5000), EngineSettings(max_ns_without_step=40_000 * MS)],
+    [
+        EngineSettings(breaker=BreakerSettings(max_ops_without_step=5000)),
+        EngineSettings(breaker=BreakerSettings(max_ns_without_step=40_000 * MS)),
+    ],
 )
 def test_a_job_that_stops_stepping_is_broken_off(settings: EngineSettings) -> None:
     stream = job(30)
