@@ -21,9 +21,10 @@ void each_member(Door& d, const Group& group, Token name, F f) {
   const uint64_t group_token = renamed(name, kGroupToken).bits;
   d.recorder->slots.each_in_flight([&](int at, uint32_t word) {
     const OpState& own = d.ops[at];
-    const bool is_member = load_acquire(own.generation) == slot_generation(word) && load_relaxed(own.group) == group_token;
+    const uint32_t generation = slot_generation(word);
+    if (load_acquire(own.generation) != generation || load_relaxed(own.group) != group_token) return;
     const uint32_t comm = load_relaxed(d.slots[at].record.comm_index);
-    if (is_member) f(make_token({kCallToken, comm, static_cast<uint32_t>(at), slot_generation(word), d.salt}), d.slots[at]);
+    f(make_token({kCallToken, comm, static_cast<uint32_t>(at), generation, d.salt}), d.slots[at]);
   });
 }
 
@@ -113,7 +114,8 @@ void* start_launch(void* group_call) {
   const int64_t now = mono_ns();
   each_member(*d, *group, token, [now](const Token&, ci_slot& slot) {
     // The first one: which of several launches is the op's own is not told, and no kernel begins before its launch.
-    if ((raise_flags(slot, CI_SLOTFLAG_LAUNCH_BEGUN) & CI_SLOTFLAG_LAUNCH_BEGUN) == 0) store_relaxed(slot.launch_ns, now);
+    const uint32_t before = raise_flags(slot, CI_SLOTFLAG_LAUNCH_BEGUN);
+    if ((before & CI_SLOTFLAG_LAUNCH_BEGUN) == 0) store_relaxed(slot.launch_ns, now);
   });
   return pointer_of(renamed(token, kLaunchToken));
 }

@@ -41,16 +41,17 @@ uint32_t send_side(const NetState& net) {
   if (load_relaxed(net.in_state[kSendNetwork]) > 0) return CI_WAITSIDE_NETWORK;
   if (load_relaxed(net.in_state[kSendPeer]) > 0) return CI_WAITSIDE_PEER;
   if (load_relaxed(net.in_state[kSendGpu]) > 0) return CI_WAITSIDE_GPU;
-  const bool is_known = load_relaxed(net.n_send_steps) != 0;  // else the mask leaves out steps
-  return !is_known && load_relaxed(net.n_sends) > load_relaxed(net.n_sends_done) ? CI_WAITSIDE_NETWORK : CI_WAITSIDE_NONE;
+  if (load_relaxed(net.n_send_steps) != 0) return CI_WAITSIDE_NONE;
+  // The mask leaves out steps.
+  return load_relaxed(net.n_sends) > load_relaxed(net.n_sends_done) ? CI_WAITSIDE_NETWORK : CI_WAITSIDE_NONE;
 }
 
 uint32_t recv_side(const NetState& net) {
   if (load_relaxed(net.in_state[kRecvGpu]) > 0) return CI_WAITSIDE_GPU;
   if (load_relaxed(net.in_state[kRecvFlush]) > 0) return CI_WAITSIDE_FLUSH;
   if (load_relaxed(net.in_state[kRecvArrival]) > 0) return CI_WAITSIDE_ARRIVAL;
-  const bool is_known = load_relaxed(net.n_recv_steps) != 0;
-  return !is_known && load_relaxed(net.n_recvs) > load_relaxed(net.n_recvs_done) ? CI_WAITSIDE_ARRIVAL : CI_WAITSIDE_NONE;
+  if (load_relaxed(net.n_recv_steps) != 0) return CI_WAITSIDE_NONE;
+  return load_relaxed(net.n_recvs) > load_relaxed(net.n_recvs_done) ? CI_WAITSIDE_ARRIVAL : CI_WAITSIDE_NONE;
 }
 
 void show_side(ci_slot& slot, const NetState& net) {

@@ -20,7 +20,8 @@ void apply_mask(Door& d) {
 void guard(Door& d, int64_t now) {
   uint32_t lower;
   const uint32_t mask = load_relaxed(d.header->active_profiler_mask);
-  if (d.guard.round(now, d.recorder->stat(CI_STAT_OPS_BEGUN), mask, &lower)) d.recorder->lower_profiler_mask(lower, now);
+  const int64_t n_ops = d.recorder->stat(CI_STAT_OPS_BEGUN);
+  if (d.guard.round(now, n_ops, mask, &lower)) d.recorder->lower_profiler_mask(lower, now);
 }
 
 // A call whose group is over, without a task. Never so where another thread launches the groups.
@@ -53,8 +54,9 @@ void each_silent(Door& d, F f) {
     const uint32_t generation = slot_generation(word);
     if (load_acquire(d.ops[at].generation) != generation) return;
     const uint32_t comm = load_relaxed(d.slots[at].record.comm_index);
+    const Token op = make_token({kCallToken, comm, static_cast<uint32_t>(at), generation, d.salt});
     const uint8_t reason = silence_of(d, at, d.slots[at]);
-    if (reason != 0) f(make_token({kCallToken, comm, static_cast<uint32_t>(at), generation, d.salt}), d.ops[at], reason);
+    if (reason != 0) f(op, d.ops[at], reason);
   });
 }
 

@@ -6,7 +6,7 @@
 #include "stage.h"
 
 // The child of a fork starts a recorder, and so a thread, of its own.
-extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
+extern "C" __attribute__((visibility("default"))) const char* __tsan_default_options() { return "die_after_fork=0"; }
 
 namespace {
 
