@@ -70,10 +70,18 @@ HANGS = (
     Hang("p2p_cycle", Cause.CROSS_GROUP_CYCLE, (0, 1, 2, 3), match_seq=1),
     Hang("open_group", Cause.RANK_NOT_ENTERED, (0,), (1, 2, 3), releases=("2.27",)),
     Hang("open_group", Cause.GROUP_MISUSE, (0,), (1, 2, 3), releases=API, stage="open_group"),
+    Hang(
+        "fan_missing",
+        Cause.RANK_NOT_ENTERED,
+        (7,),
+        (0, 1, 2, 3, 4, 5, 6, 8, 9),
+        match_seq=2,
+        releases=("2.27",),
+    ),
     Hang("stuck_connect", Cause.RANK_NOT_ENTERED, (1,), (0, 2, 3), releases=("2.27",)),
     Hang("stuck_connect", Cause.HOST_BLOCKED, (1,), (0, 2, 3), releases=API, stage="host"),
 )
-NO_HANGS = ("slow_rank", "idle", "unobservable_last", "lost_stops")
+NO_HANGS = ("slow_rank", "idle", "unobservable_last", "lost_stops", "fan_slow")
 
 CASES = [
     pytest.param(hang, release, id="-".join([hang.scenario, *hang.env.values(), release]))
@@ -154,6 +162,16 @@ def test_what_only_looks_like_a_hang_accuses_nobody(scenario, release, scene):
     kill_all(process, spool.parent / "boxes")
     verdicts = open_run(spool).report().verdicts
     assert not any(v.culprits for v in verdicts if v.rule == "hang")
+
+
+@pytest.mark.parametrize("release", API)
+def test_fan_outs_say_whom_they_wait_for_and_accuse_nobody(release, scene):
+    _, spool = scene("fan_missing", release)
+    verdict = hang_of(spool)
+    assert (verdict.cause, verdict.culprits) == (Cause.NO_VERDICT, ())
+    pending = [e.message.params for e in verdict.evidence if e.message.code == "evidence.pending"]
+    assert [(p["peers"], p["ranks"]) for p in pending] == [([7], [0, 1, 2, 3, 4, 5, 6, 8, 9])]
+    assert [a.params for a in verdict.next_actions] == [{"rank": 7}]
 
 
 def test_what_the_mask_left_out_is_said(scene):
