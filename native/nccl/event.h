@@ -51,7 +51,7 @@ void* open_context(const Identity& identity, int32_t* mask);
 void close_context(void* context);
 void* start_group_call(const GroupApiPart& part);
 void* start_call(void* context, const Call& call);
-void* start_launch(void* group_call);
+void* start_launch(void* context, void* group_call);
 void* start_plan();
 void* start_task(void* context, const Task& task);
 void* start_channel(void* task, const KernelChPart& part);

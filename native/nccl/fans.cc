@@ -183,7 +183,7 @@ void finish_fold(Door& d, Token op, int64_t end_ns) {
   if (slot == nullptr) return;
   if ((flags_of(*slot) & CI_SLOTFLAG_NO_KERNEL_EVENTS) != 0) return retire(d, op, CI_ENDREASON_NO_KERNEL_EVENTS);
   store_relaxed(slot->record.n_channels, __builtin_popcountll(load_relaxed(slot->started_mask)));
-  finish(d, op, end_ns);
+  finish(d, op, end_ns != 0 ? end_ns : mono_ns());
 }
 
 void finish_if_complete(Door& d, Fan& fan, int64_t end_ns) {

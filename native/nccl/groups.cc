@@ -18,7 +18,7 @@ void each_member(Door& d, const Group& group, Token name, F f) {
     if (ci_slot* slot = find_op(d, op)) f(op, *slot);
   }
   if (n <= Group::kMembers) return;
-  const uint64_t group_token = renamed(name, kGroupToken).bits;
+  const uint64_t group_token = make_token({kGroupToken, 0, name.slot(), name.generation(), name.salt()}).bits;
   d.recorder->slots.each_in_flight([&](int at, uint32_t word) {
     const OpState& own = d.ops[at];
     const uint32_t generation = slot_generation(word);
@@ -106,24 +106,29 @@ void leave_group_call(Door& d, Token token) {
   store_release(group->word, token.generation() << 8 | Group::kLeft);
 }
 
-void* start_launch(void* group_call) {
+// A launch is of one communicator, whose row stands in its token; a group call may have several.
+void* start_launch(void* context, void* group_call) {
   Door* d = door();
   const Token token = token_of(group_call);
   const Group* group = d != nullptr ? find_group(*d, token) : nullptr;
   if (group == nullptr) return void_token(kIgnored);
   const int64_t now = mono_ns();
-  each_member(*d, *group, token, [now](const Token&, ci_slot& slot) {
+  const uint32_t comm = comm_of(*d, context);
+  each_member(*d, *group, token, [now, comm](Token op, ci_slot& slot) {
+    if (comm != 0 && op.comm() != comm) return;
     // The first one: which of several launches is the op's own is not told, and no kernel begins before its launch.
     const uint32_t before = raise_flags(slot, CI_SLOTFLAG_LAUNCH_BEGUN);
     if ((before & CI_SLOTFLAG_LAUNCH_BEGUN) == 0) store_relaxed(slot.launch_ns, now);
   });
-  return pointer_of(renamed(token, kLaunchToken));
+  return pointer_of(make_token({kLaunchToken, comm, token.slot(), token.generation(), token.salt()}));
 }
 
 void stop_launch(Door& d, Token token) {
   const Group* group = find_group(d, token);
   if (group == nullptr) return;
-  each_member(d, *group, token, [](const Token&, ci_slot& slot) { raise_flags(slot, CI_SLOTFLAG_LAUNCH_RETURNED); });
+  each_member(d, *group, token, [token](Token op, ci_slot& slot) {
+    if (token.comm() == 0 || op.comm() == token.comm()) raise_flags(slot, CI_SLOTFLAG_LAUNCH_RETURNED);
+  });
 }
 
 void* start_plan() {

@@ -97,7 +97,7 @@ void* start_api(void* context, const D& d, uint64_t types) {
     case kGroupApi: return start_group_call(d.group_api);
     case kCollApi: return start_coll_api<Traits>(context, d);
     case kP2pApi: return start_p2p_api<Traits>(context, d);
-    case kKernelLaunch: return start_launch(d.parent);
+    case kKernelLaunch: return start_launch(context, d.parent);
   }
   return start_common<Traits>(context, d, types);
 }
