@@ -10,7 +10,8 @@ must prove, in this order:
 2. *separated runs*: other ops separate the gradient ops into runs of equal bytes: S is a run.
 3. *period*: nothing separates them, but the bucket sizes repeat with a period of unequal sizes.
 4. *pauses*: the pause before every nth gradient op is by far the longest of its block: S is n
-   buckets. Or it is by far the longest before each of most separated runs: S is a run.
+   buckets, unless the pauses between such blocks have a period again (they are layers then). Or it
+   is by far the longest before each of most separated runs: S is a run.
 
 A run that repeats a shorter one inside may be several steps and is not taken for 1 and 2.
 Otherwise the boundary is not decidable and nothing is learnt: a wrong step is worse than none.
@@ -41,6 +42,7 @@ _MAX_PAUSED_BLOCK = 64
 _MIN_PAUSED_BLOCKS = 4
 _MIN_PAUSED_RATIO = 0.9
 _MAX_BAD_RATIO = 0.2  # of the blocks
+_PAUSED_PATIENCE_OPS = 1024  # layers of tensor parallel jobs have pauses too: seen in some steps
 _PAUSE_FACTOR = 1.5  # longer by less is noise
 _LEARNERS = {"until_open": close_until_open, "in_flight": close_in_flight}
 
@@ -70,13 +72,19 @@ def resolve(
     gradients = _gradients(template.opens[0][0], rows, comms)
     if not gradients.sizes:
         return "no_gradient_ops"
-    blocks = _blocks(gradients, min_blocks)
-    if isinstance(blocks, str):
-        return blocks
+    found = _blocks(gradients, min_blocks)
+    if isinstance(found, str):
+        return found
+    blocks, is_by_pauses = found
     closes = _closes(template.opens[0][0], blocks)
     if not closes:
         return "bucket_sizes_ambiguous"
-    return msgspec.structs.replace(template, closes=closes, anchors=closes)
+    resolved = msgspec.structs.replace(template, closes=closes, anchors=closes)
+    if not is_by_pauses:
+        return resolved
+    return msgspec.structs.replace(
+        resolved, patience_ops=_PAUSED_PATIENCE_OPS, is_refuted_by_pauses=True
+    )
 
 
 def _gradients(position: Position, rows: np.ndarray, comms: CommTable) -> Gradients:
@@ -95,33 +103,35 @@ def _gradients(position: Position, rows: np.ndarray, comms: CommTable) -> Gradie
     )
 
 
-def _blocks(gradients: Gradients, min_blocks: int) -> list[tuple[int, ...]] | str:
-    """Complete blocks of one step each, from the first that is known to be whole."""
+def _blocks(gradients: Gradients, min_blocks: int) -> tuple[list[tuple[int, ...]], bool] | str:
+    """Complete blocks of one step each, from the first that is known to be whole, and whether only
+    pauses tell them apart."""
     reason = "gradient_bytes_undecided"
-    for first, block_bytes in _candidates(gradients):
+    for first, block_bytes, is_by_pauses in _candidates(gradients):
         blocks = _partition(gradients, first, block_bytes)
         if blocks is None:
             reason = "gradient_bytes_not_constant"
         elif len(blocks) >= min_blocks:
-            return blocks
+            return blocks, is_by_pauses
     return reason
 
 
-def _candidates(gradients: Gradients) -> list[tuple[int, int]]:
-    """(first gradient op, bytes per step) by each kind of evidence that applies."""
+def _candidates(gradients: Gradients) -> list[tuple[int, int, bool]]:
+    """(first gradient op, bytes per step, is it by pauses alone) of each evidence that applies."""
     sizes = gradients.sizes
     ends = [i for i in range(1, len(sizes)) if gradients.is_separated[i]]
     if gradients.is_followed:
         ends.append(len(sizes))
     found = []
     if gradients.is_whole and ends and not _repeats(sizes[: ends[0]]):
-        found.append((0, sum(sizes[: ends[0]])))
+        found.append((0, sum(sizes[: ends[0]]), False))
     elif len(ends) >= 3 and not _repeats(sizes[ends[0] : ends[1]]):
-        found.append((ends[0], sum(sizes[ends[0] : ends[1]])))
+        found.append((ends[0], sum(sizes[ends[0] : ends[1]]), False))
     if not ends and (period := _period(sizes)) and len(set(sizes[:period])) > 1:
-        found.append((0, sum(sizes[:period])))
-    found += [(first, sum(sizes[first : first + n])) for first, n in _paused(gradients)]
-    found += [(first, sum(sizes[first:last])) for first, last in _paused_runs(gradients, ends)]
+        found.append((0, sum(sizes[:period]), False))
+    found += [(first, sum(sizes[first : first + n]), True) for first, n in _paused(gradients)]
+    runs = _paused_runs(gradients, ends)
+    found += [(first, sum(sizes[first:last]), False) for first, last in runs]
     return found
 
 

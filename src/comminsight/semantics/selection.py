@@ -20,7 +20,7 @@ from comminsight.semantics.comm_table import CommTable
 from comminsight.semantics.learn import resolve
 from comminsight.semantics.losses import LossLog
 from comminsight.semantics.matcher import Matcher
-from comminsight.semantics.pauses import look_like_microbatches
+from comminsight.semantics.pauses import look_like_parts
 from comminsight.semantics.symbols import SymbolCoder
 from comminsight.semantics.template import Sequence, Template, sequence_label
 from comminsight.semantics.topology import topology_faults
@@ -37,7 +37,7 @@ REASON_TOPOLOGY = "topology_not_met"
 REASON_GROUPS = "groups_not_seen"
 _TOPOLOGY_REASONS = {REASON_TOPOLOGY, REASON_GROUPS}
 _NEVER_AGAIN = {REASON_FORBIDDEN, REASON_TOPOLOGY}
-REASON_MICROBATCHES = "steps_look_like_microbatches"
+REASON_PARTS = "steps_look_like_parts"
 _MAY_STILL_COME = {REASON_NO_STEPS, REASON_TOO_FEW_OPS, REASON_LEARNING}
 _LEARNING_STEPS = 5  # by then one with an anchor in every step has learnt what it needs
 _MAX_LEARNING_OPS = 98_304  # within what a session holds at most
@@ -147,9 +147,9 @@ class Judge:
         steps = machine.feed(rows)
         n_steps = len(steps) + int(is_end and machine.is_proved)
         reason = REASON_CHOSEN if n_steps >= min_steps else REASON_NO_STEPS
-        if not reason and template.is_refuted_by_pauses and look_like_microbatches(steps):
-            reason = REASON_MICROBATCHES
-        elif not reason and not is_end and len(rows) < template.patience_ops:
+        if not reason and resolved.is_refuted_by_pauses and look_like_parts(steps):
+            reason = REASON_PARTS
+        elif not reason and not is_end and len(rows) < resolved.patience_ops:
             reason = REASON_TOO_FEW_OPS
         return Trial(
             template=resolved, reason=reason, machine=machine, steps=steps, n_ops=len(rows)

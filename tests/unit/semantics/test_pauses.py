@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from comminsight.model.step import StepEvidence, StepSummary
-from comminsight.semantics.pauses import look_like_microbatches
+from comminsight.semantics.pauses import look_like_parts
 
 NOTHING = StepEvidence(
     comm_hash=0, comm_index=0, role="", op=0, op_seq=0, match_seq=0, func_seq=0, size_bytes=0,
@@ -24,6 +24,8 @@ NOTHING = StepEvidence(
         ([5, 4, 6, 5, 4, 7, 5, 4, 6, 5, 6, 4], False),
         ([1, 1, 1.9] * 4, False),  # longer, but not by far
         ([1, 9, 1, 1, 9, 1, 9, 9, 1, 1, 1, 9], False),  # no period
+        ([3, 3, 5, 7] * 8, True),  # layers: forward, backward, and the optimizer after them
+        ([3, 3, 5, 7] * 3, False),
         ([1] * 40 + [90], False),  # a checkpoint
         ([], False),
     ],
@@ -37,4 +39,4 @@ def test_every_nth_pause_by_far_the_longest(gaps_ms: list[float], expected: bool
         )
         for i, gap in enumerate(gaps_ms)
     ]  # fmt: skip
-    assert look_like_microbatches(steps) is expected
+    assert look_like_parts(steps) is expected

@@ -18,6 +18,7 @@ from comminsight.sim import (
     LostRecords,
     SimLayout,
     ddp_accumulated_layout,
+    ddp_layout,
     fsdp1_layout,
     fsdp2_accumulated_layout,
     megatron_core_layout,
@@ -244,3 +245,15 @@ def test_long_steps_are_waited_for_while_a_close_is_learnt() -> None:
     assert found_bounds(found.steps) == true_bounds(rank)
     lasting = simulate(layout, steps=30, seed=1).ranks[0]  # more than a session holds
     assert found_bounds(found_on(lasting, TEMPLATES).steps) == true_bounds(lasting)
+
+
+def test_pauses_alone_tell_the_steps_of_equal_buckets_but_not_layers_from_steps() -> None:
+    ddp = simulate(ddp_layout(2, has_loss_reduce=False), steps=300, seed=1).ranks[0]
+    found = found_on(ddp, TEMPLATES)
+    assert found.template == "ddp"
+    assert found_bounds(found.steps) == true_bounds(ddp)
+    tensor = simulate(tensor_layout(2), steps=300, seed=1).ranks[0]
+    alone = found_on(tensor, TEMPLATES)
+    assert alone.template == NONE
+    reasons = {score.template: score.reason for score in alone.scores}
+    assert reasons["ddp"] == "steps_look_like_parts"
