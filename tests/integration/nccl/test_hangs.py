@@ -49,14 +49,15 @@ class Hang:
 
 
 API = ("2.30", "2.32")
+SHIM = ("2.28 shim v4",)
 DEEP = {"COMMINSIGHT_NCCL_MASK": "deep"}
 
 HANGS = (
     Hang("missing_caller", Cause.RANK_NOT_ENTERED, (3,), (0, 1, 2), match_seq=3),
-    Hang("function", Cause.OP_TYPE_MISMATCH, (2,), (0, 1, 3)),
-    Hang("count", Cause.SHAPE_MISMATCH, (1,), (0, 2, 3)),
-    Hang("dtype", Cause.DTYPE_MISMATCH, (0,), (1, 2, 3)),
-    Hang("root", Cause.ROOT_MISMATCH, (3,), (0, 1, 2)),
+    Hang("function", Cause.OP_TYPE_MISMATCH, (2,), (0, 1, 3), releases=(*SHIM, "2.29")),
+    Hang("count", Cause.SHAPE_MISMATCH, (1,), (0, 2, 3), releases=(*SHIM, "2.31")),
+    Hang("dtype", Cause.DTYPE_MISMATCH, (0,), (1, 2, 3), releases=("2.27", "2.28")),
+    Hang("root", Cause.ROOT_MISMATCH, (3,), (0, 1, 2), releases=("2.27", "2.31")),
     Hang("order", Cause.CROSS_GROUP_CYCLE, (0, 1), comm=("a", "b"), match_seq=2),
     Hang("order_stream", Cause.CROSS_GROUP_CYCLE, (0, 1), comm=("a", "b"), match_seq=2),
     Hang("behind_compute", Cause.KERNEL_NOT_STARTED, (2,), (0, 1, 3), stage="not_started"),
@@ -67,7 +68,13 @@ HANGS = (
     Hang("killed", Cause.RANK_DEAD, (2,), (0, 1, 3)),
     Hang("blocked_launch", Cause.RANK_NOT_ENTERED, (1,), (0, 2, 3), releases=("2.27",)),
     Hang("blocked_launch", Cause.HOST_BLOCKED, (1,), (0, 2, 3), releases=API, stage="launch"),
-    Hang("p2p_cycle", Cause.CROSS_GROUP_CYCLE, (0, 1, 2, 3), match_seq=1),
+    Hang(
+        "p2p_cycle",
+        Cause.CROSS_GROUP_CYCLE,
+        (0, 1, 2, 3),
+        match_seq=1,
+        releases=(*SHIM, "2.30", "2.32"),
+    ),
     Hang("open_group", Cause.RANK_NOT_ENTERED, (0,), (1, 2, 3), releases=("2.27",)),
     Hang("open_group", Cause.GROUP_MISUSE, (0,), (1, 2, 3), releases=API, stage="open_group"),
     Hang(
