@@ -87,7 +87,7 @@ class Level:
     kinds: frozenset[Kind]
     has_data_between: bool  # more data lies between some of its periods than in the others
     n_ops: int  # of a period
-    bag: Counter[int]  # calls of a period
+    bag: Counter[int]  # kinds of a period (SIZE_CLASS)
 
     @property
     def best(self) -> Marked:
@@ -262,7 +262,7 @@ def _level(rank: RankCodes, sound: Sequence[Marked], table: KindTable) -> Level:
         kinds=frozenset(table.kinds[code] for code in set(codes)),
         has_data_between=has_data_between,
         n_ops=len(codes),
-        bag=Counter(_example(rank, periods, Detail.CALL)),
+        bag=Counter(codes),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Any
 
-from comminsight.semantics.template import ANY, Position, Symbol, Template
+from comminsight.semantics.template import ANY, Position, Symbol, Template, Topology
 from comminsight.semantics.template import Sequence as Symbols
 
 
@@ -15,10 +15,10 @@ def template_document(template: Template) -> dict[str, Any]:
 
     Raises ValueError for a template of several alternatives, which no file can hold.
     """
-    entry: dict[str, Any] = {
-        "name": template.name, "version": template.version, "priority": template.priority,
-        "patience_ops": template.patience_ops,
-    }  # fmt: skip
+    entry: dict[str, Any] = {"name": template.name, "version": template.version}
+    entry |= {"priority": template.priority}
+    entry |= {"patience_ops": template.patience_ops} if template.patience_ops else {}
+    entry |= {"topology": topology} if (topology := _topology(template.topology)) else {}
     if template.requires:
         entry["requires"] = [_condition(sequence) for sequence in template.requires]
     if template.forbids:
@@ -28,11 +28,23 @@ def template_document(template: Template) -> dict[str, Any]:
     entry |= {"anchor": "close"} if is_same else _only("anchor", template.anchors)
     entry |= _only("close", template.closes)
     entry |= {"learn": template.learn} if template.learn else {}
-    for flag in ("is_close_inside_open", "is_anchor_proof"):
+    for flag in ("is_close_inside_open", "is_anchor_proof", "is_refuted_by_pauses"):
         entry |= {flag: True} if getattr(template, flag) else {}
-    if not template.patience_ops:
-        del entry["patience_ops"]
     return {"file_version": template.file_version, "template": [entry]}
+
+
+def _topology(topology: Topology) -> dict[str, Any]:
+    groups = [
+        {"role": rule.role.name} | _bounds("size", rule.min_size, rule.max_size)
+        for rule in topology.groups
+    ]
+    bounds: dict[str, Any] = _bounds("world", topology.min_world, topology.max_world)
+    return bounds | ({"groups": groups} if groups else {})
+
+
+def _bounds(what: str, least: int, most: int) -> dict[str, int]:
+    bounds = {f"min_{what}": least} if least > 1 else {}
+    return bounds | ({f"max_{what}": most} if most != ANY else {})
 
 
 def _only(key: str, alternatives: Sequence[Symbols]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from comminsight.semantics.boundary import BoundaryMachine
 from comminsight.semantics.learn import resolve
 from comminsight.semantics.losses import LossLog
 from comminsight.semantics.op_kinds import NUMBERS_BYTES, Detail, Kind, KindTable, position_of
+from comminsight.semantics.pauses import look_like_parts
 from comminsight.semantics.period import Pattern, Periods, RankCodes
 from comminsight.semantics.step_cut import StepCut
 from comminsight.semantics.template import Sequence as Symbols
@@ -66,7 +67,7 @@ class Fit:
     n_anchors: int
     n_between: int = 0
     n_between_right: int = 0
-    reason: str = ""
+    looks_like_parts: bool = False
 
     @property
     def between_ratio(self) -> float:
@@ -111,7 +112,7 @@ def fit(template: Template, rank: CutRank) -> Fit:
     n_regular = len(usual) + int(is_seen_whole.sum())
     resolved = resolve(template, rows, stream.comms, 2)
     if isinstance(resolved, str):
-        return Fit(0, n_regular, 0, n_anchors, reason=resolved)
+        return Fit(0, n_regular, 0, n_anchors)
     machine = BoundaryMachine(resolved, stream.identity, stream.comms, LossLog())
     steps = machine.feed(rows) + machine.finish()
     cuts = periods.first[usual] + n_tail
@@ -124,7 +125,9 @@ def fit(template: Template, rank: CutRank) -> Fit:
     n_right += sum(seq in ends for seq in rows["seq"][cuts[is_seen_whole] - 1].tolist())
     behind = _behind_insertions(rank)
     n_behind = sum(seq in begins for seq in rows["seq"][behind].tolist())
-    return Fit(n_right, n_regular, len(steps), n_anchors, len(behind), n_behind)
+    return Fit(
+        n_right, n_regular, len(steps), n_anchors, len(behind), n_behind, look_like_parts(steps)
+    )
 
 
 def _behind_insertions(rank: CutRank) -> list[int]:

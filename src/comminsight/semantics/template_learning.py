@@ -76,11 +76,10 @@ def learn_template(streams: Sequence[RankStream], name: str) -> Learned:
         return _refused(name, len(ranks), _why_none(ranks, choice, table), choice.periods)
     proposal = max(_proposals(ranks, choice.step, table), key=lambda found: found.score)
     learning = _learning(name, proposal, choice.periods, table)
-    if not proposal.is_good:
-        support: dict[str, MessageParam] = {"n": proposal.n_misfits, "n_ranks": len(ranks)}
-        reason = Message("learning.not_reproduced", support)
-        return Learned(None, msgspec.structs.replace(learning, refusal=reason))
-    named = msgspec.structs.replace(proposal.draft, name=name)
+    is_bare = choice.step.has_gradients and not choice.step.has_control
+    if (why := _objection(proposal, is_bare=is_bare)) is not None:
+        return Learned(None, msgspec.structs.replace(learning, refusal=why))
+    named = msgspec.structs.replace(proposal.draft, name=name, is_refuted_by_pauses=is_bare)
     template = _conditioned(named, proposal.ranks, table)
     return Learned(template, _described(learning, template))
 
@@ -108,6 +107,18 @@ class _Proposal:
     def n_misfits(self) -> int:
         """Ranks on which it does not give the steps."""
         return sum(one.score < _MIN_RANK_SCORE for one in self.fits)
+
+
+def _objection(proposal: _Proposal, *, is_bare: bool) -> Message | None:
+    """Why the best draft is no proposal. Without a control op (``is_bare``) pauses may tell that
+    its steps are microbatches."""
+    n_ranks = len(proposal.ranks)
+    if not proposal.is_good:
+        params: dict[str, MessageParam] = {"n": proposal.n_misfits, "n_ranks": n_ranks}
+        return Message("learning.not_reproduced", params)
+    if is_bare and 2 * sum(one.looks_like_parts for one in proposal.fits) > n_ranks:
+        return Message("learning.microbatches")
+    return None
 
 
 def _shortened(stream: RankStream) -> RankStream:

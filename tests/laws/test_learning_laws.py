@@ -1,0 +1,69 @@
+"""Template learning depends on what the ranks did, not on how they are given or numbered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from comminsight.semantics.template_learning import learn_template
+from comminsight.sim import (
+    Clocks,
+    SimLayout,
+    fsdp2_accumulated_layout,
+    megatron_core_layout,
+    serving_layout,
+    simulate,
+)
+from tests.unit.semantics.learning import learn, reloaded, streams_of
+from tests.unit.semantics.schedules import found_bounds, found_on, true_bounds
+
+LAYOUTS = (
+    fsdp2_accumulated_layout(4), megatron_core_layout(2, 2, 2), serving_layout(2, 2)
+)  # fmt: skip
+RUNS = [streams_of(simulate(layout, steps=8, seed=1)) for layout in LAYOUTS]
+LEARNT = [learn_template(streams, "learned") for streams in RUNS]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(range(len(RUNS))), st.randoms(use_true_random=False))
+def test_the_order_of_the_ranks_does_not_matter(which: int, random: object) -> None:
+    shuffled = list(RUNS[which])
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    found, expected = learn_template(shuffled, "learned"), LEARNT[which]
+    assert found.learning.n_regular == expected.learning.n_regular
+    assert (found.template is None) == (expected.template is None)
+    assert found.learning.anchor == expected.learning.anchor
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from(range(len(RUNS))),
+    st.integers(-(10**15), 10**15),
+    st.integers(2, 10**6),
+)
+def test_neither_do_clocks_nor_the_numbers_of_communicators(
+    which: int, shift_ns: int, factor: int
+) -> None:
+    moved = []
+    for stream in RUNS[which]:
+        rows = stream.rows.copy()
+        for field in ("start_ns", "end_ns", "enqueue_ns"):
+            rows[field] += shift_ns
+        ids = np.where(stream.comm_ids >= 0, stream.comm_ids * factor, -1)
+        moved.append(replace(stream, rows=rows, comm_ids=ids))
+    assert learn_template(moved, "learned") == LEARNT[which]
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.sampled_from(LAYOUTS), st.integers(0, 10**6), st.integers(4, 14))
+def test_a_whole_job_gives_a_template_of_its_true_steps(
+    layout: SimLayout, seed: int, steps: int
+) -> None:
+    run = simulate(layout, steps=steps, seed=seed, clocks=Clocks(spread_ns=10**9, drift_ppm=10))
+    template = reloaded(learn(run))
+    for rank in run.ranks:
+        firsts = [first for first, _ in found_bounds(found_on(rank, (template,)).steps)]
+        assert firsts == [first for first, _ in true_bounds(rank)]
