@@ -70,6 +70,10 @@ void after_fork_in_child() {
 // At load and not at start: a fork beside a start must not leave a locked lock behind.
 __attribute__((constructor)) void watch_forks() { pthread_atfork(nullptr, nullptr, after_fork_in_child); }
 
+// At an orderly exit nobody need ask for it: the plugin alone has no other end. -z nodelete keeps the library until
+// then; threads that still call in find nothing to record.
+__attribute__((destructor)) void close_at_exit() { close_recorder(); }
+
 // One page that reads 1 in this process and 0 in every child, even one made without fork handlers.
 uint32_t* new_alive_page() {
   const long page = sysconf(_SC_PAGESIZE);

@@ -153,8 +153,10 @@ bool Recorder::complete(int slot, const Outcome& end) {
   record.timing_source = end.timing_source;
   record.reason = end.reason;
   if (end.start_ns != 0) record.start_ns = end.start_ns;
-  record.gpu_start_ns = end.gpu_start_ns;
-  record.gpu_end_ns = end.gpu_end_ns;
+  if (end.state == CI_OPSTATE_DONE) {  // else what the slot has seen so far is all there is
+    record.gpu_start_ns = end.gpu_start_ns;
+    record.gpu_end_ns = end.gpu_end_ns;
+  }
   record.clock_error_ns = end.clock_error_ns;
   if (load_relaxed(s.marker_ns) != 0) record.flags |= CI_OPFLAG_WAS_OPEN;
   if (load_relaxed(s.overdue_ns) != 0) record.flags |= CI_OPFLAG_WAS_OVERDUE;
@@ -165,8 +167,8 @@ bool Recorder::complete(int slot, const Outcome& end) {
   }
   ci_net_record net;
   const bool has_net = make_net(slot, record, &net);
-  free_slot(slot, record.comm_index);
   const bool written = publish(record.comm_index, &record);
+  free_slot(slot, record.comm_index);  // after the record: a process killed in between leaves both, not none
   if (written) add(ops_recorded_, ops_of(record));
   if (has_net) publish_net(&net);
   return written;

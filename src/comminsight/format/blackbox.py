@@ -24,12 +24,14 @@ from comminsight.format.layout import (
     LOSS_REASONS,
     SLOT_BYTES,
     SLOT_DTYPE,
+    SLOT_ENDING,
     SLOT_IN_FLIGHT,
     SLOT_OVERDUE,
 )
 from comminsight.format.schema import convert_records, upgrade_comms, upgrade_records
 from comminsight.model.event import COMM_DTYPE, OP_RECORD_BYTES
 from comminsight.model.ops import OpState
+from comminsight.model.records import is_ended_op
 from comminsight.model.tally import Tally
 from comminsight.model.topology import SessionIdentity
 
@@ -120,7 +122,7 @@ def parse_box(first: bytes, second: bytes | None = None, *, path: str = "") -> B
         settings=stated.settings,
         comms=_comms(head, second, stated.comm_dtype, tally),
         losses=_losses(head, second),
-        in_flight=_in_flight(head, first, second, stated.record_dtype),
+        in_flight=_in_flight(head, first, second, stated.record_dtype, ring),
         ring=ring,
         torn_seqs=torn_seqs,
         overwritten_seq=overwritten_seq,
@@ -204,13 +206,20 @@ def _ring(head: Any, first: bytes, second: bytes) -> tuple[np.ndarray, np.ndarra
     return rows[kept[np.argsort(seq[kept])]].reshape(-1), torn_seqs, overwritten_seq
 
 
-def _in_flight(head: Any, first: bytes, second: bytes, record_dtype: np.dtype[Any]) -> np.ndarray:
-    """Slots whose op had not ended, oldest start first; their records in the current layout."""
+def _in_flight(
+    head: Any, first: bytes, second: bytes, record_dtype: np.dtype[Any], ring: np.ndarray
+) -> np.ndarray:
+    """Slots whose op had not ended, oldest start first; their records in the current layout.
+
+    A slot that stays ENDING over both reads without its record in the ring belongs to a thread that
+    was killed (or is held up) in between: nobody has recorded an end of its op.
+    """
     area = _areas(head)["slot"]
     rows, is_stable = area.rows(first), area.is_stable(first, second)
     slots = np.ascontiguousarray(rows[:, :SLOT_BYTES]).view(SLOT_DTYPE)[:, 0]
     state = slots["state_word"] & _STATE_BITS
     is_open = (state == SLOT_IN_FLIGHT) | (state == SLOT_OVERDUE)
+    is_open |= (state == SLOT_ENDING) & ~_is_recorded(slots["record"], ring)
     kept = np.flatnonzero(is_stable & is_open)
     records = np.ascontiguousarray(rows[kept, :OP_RECORD_BYTES]).reshape(-1).view(record_dtype)
     slots = slots[kept]
@@ -218,6 +227,15 @@ def _in_flight(head: Any, first: bytes, second: bytes, record_dtype: np.dtype[An
     is_overdue = state[kept] == SLOT_OVERDUE
     slots["record"]["state"] = np.where(is_overdue, OpState.OVERDUE, OpState.OPEN)
     return slots[np.argsort(slots["record"]["start_ns"], kind="stable")]
+
+
+def _is_recorded(records: np.ndarray, ring: np.ndarray) -> np.ndarray:
+    """Which ops have their final record in the ring."""
+    final = ring[is_ended_op(ring)]
+    key = final["comm_index"].astype(np.int64) << 32 | final["op_seq"]
+    own = records["comm_index"].astype(np.int64) << 32 | records["op_seq"]
+    found: np.ndarray = np.isin(own, key)
+    return found
 
 
 def _comms(head: Any, data: bytes, comm_dtype: np.dtype[Any], tally: Tally) -> np.ndarray:

@@ -86,10 +86,18 @@ def test_a_ring_that_went_round_holds_the_newest_records() -> None:
     assert box.overwritten_seq == 100
 
 
-def test_slots_that_are_free_claimed_or_ending_hold_no_op() -> None:
+def test_slots_that_are_free_or_claimed_hold_no_op() -> None:
     op = allreduce(0, 1.0)
-    slots = (InFlight(op, state=SLOT_CLAIMED), InFlight(op, state=SLOT_ENDING), InFlight(op))
+    slots = (InFlight(op, state=SLOT_CLAIMED), InFlight(op))
     assert len(parse_box(box_bytes(ops(), in_flight=slots)).in_flight) == 1
+
+
+def test_an_op_whose_end_was_cut_off_is_in_flight_until_its_record_stands_in_the_ring() -> None:
+    ended, cut_off = numbered(1, 1), numbered(2, 2)
+    ended["op_seq"], cut_off["op_seq"] = 1, 2
+    slots = tuple(InFlight(op, state=SLOT_ENDING) for op in (ended, cut_off))
+    box = parse_box(box_bytes(ended, in_flight=slots))
+    assert box.in_flight["record"]["op_seq"].tolist() == [2]
 
 
 @pytest.mark.parametrize(
