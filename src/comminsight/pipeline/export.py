@@ -10,9 +10,11 @@ from pathlib import Path
 from comminsight.capture.session import SessionData
 from comminsight.errors import InputError
 from comminsight.format.inspector import InspectorLines
+from comminsight.model.hang import Liveness
 from comminsight.model.trace import RunTrace
 from comminsight.store.archive import Archive
 from comminsight.store.events import SessionEvents, export_all
+from comminsight.store.sessions import export_sessions, session_entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +27,18 @@ class Exported:
 
 def export_parquet(sessions: Sequence[SessionData], trace: RunTrace, target: Path) -> Exported:
     """Parquet files of every record with their manifests: ops and markers, network summaries,
-    notices."""
+    notices; and who wrote them."""
     archive = Archive.local(target)
     comm_ids = {rank.session.session_id: rank.comm_ids for rank in trace.ranks}
     events = [
         SessionEvents(s.identity, s.records, comm_ids[s.identity.session_id]) for s in sessions
     ]
     entries = export_all(events, archive, "")
+    heads = [
+        session_entry(s.identity, s.comms, s.settings, is_over=s.liveness is not Liveness.ALIVE)
+        for s in sessions
+    ]
+    export_sessions(heads, archive, "")
     return Exported(tuple(archive.path_of(entry.name) for entry in entries))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -53,8 +53,13 @@ def rebuild_session(session: SessionData, templates: Sequence[Template]) -> Sess
 
 def engine_settings(session: SessionData) -> EngineSettings:
     """Settings with the recorder's own safe window: its OPEN markers come at half of it."""
+    return settings_with(session.settings)
+
+
+def settings_with(recorder: Mapping[str, int]) -> EngineSettings:
+    """Settings of the engine that go with these of the recorder."""
     default = OrderSettings()
-    window_ns = session.settings.get("safe_window_ns") or default.safe_window_ns
+    window_ns = recorder.get("safe_window_ns") or default.safe_window_ns
     return EngineSettings(order=msgspec.structs.replace(default, safe_window_ns=window_ns))
 
 

@@ -186,7 +186,7 @@ def export_events(
     entries = []
     for block in sorted(blocks):
         members = sorted(blocks[block], key=lambda s: (s.identity.global_rank, _first(s)))
-        name = _name(prefix, table, _file_name(block))
+        name = _name(prefix, table, f"{block_name(block)}.parquet")
         archive.put(name, parquet_bytes(members, table))
         entries.append(_entry(name, members, table))
     archive.put(_name(prefix, table, MANIFEST), msgspec.json.format(msgspec.json.encode(entries)))
@@ -217,7 +217,7 @@ def read_events(paths: Sequence[Path | str], columns: Sequence[str] | None = Non
             table = pq.read_table(path, partitioning=None)
         except (OSError, pa.ArrowException) as error:
             raise InputError(f"is no readable Parquet file: {error}", path=str(path)) from error
-        _check_version(version.get(VERSION_KEY, b""), str(path))
+        check_version(version.get(VERSION_KEY, b""), str(path))
         tables.append(table)
     joined = (
         pa.concat_tables(tables, promote_options="permissive")
@@ -301,11 +301,12 @@ def _name(prefix: str, table: EventTable, file_name: str) -> str:
     return name if prefix in {"", "."} else f"{prefix}/{name}"
 
 
-def _file_name(block: int) -> str:
+def block_name(block: int) -> str:
+    """The file name of a block of ranks, without its ending."""
     if block < 0:
-        return "ranks-unknown.parquet"
+        return "ranks-unknown"
     first = block * RANKS_PER_FILE
-    return f"ranks-{first:06d}-{first + RANKS_PER_FILE - 1:06d}.parquet"
+    return f"ranks-{first:06d}-{first + RANKS_PER_FILE - 1:06d}"
 
 
 def _entry(name: str, sessions: Sequence[SessionEvents], table: EventTable) -> EventsEntry:
@@ -327,7 +328,8 @@ def _first(session: SessionEvents) -> tuple[int, str]:
     return (int(starts.min()) if len(starts) else 0), session.identity.session_id
 
 
-def _check_version(stated: bytes, path: str) -> None:
+def check_version(stated: bytes, path: str) -> None:
+    """Raises InputError unless the file says that it is an export of this schema or an older."""
     if not stated.isdigit():
         raise InputError("is not an export of events", path=path)
     if int(stated) > SCHEMA_VERSION:

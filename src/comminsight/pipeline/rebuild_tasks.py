@@ -1,0 +1,129 @@
+"""The first stage of a rebuild, one task per session or per archived file: records to steps.
+
+A task takes paths and returns paths. Its outputs have names that follow from the session, are
+written aside and put in place whole, so that it may be run again at any time.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from comminsight.model.session import SessionRecord
+from comminsight.model.topology import SessionIdentity
+from comminsight.pipeline.rebuild import settings_with
+from comminsight.pipeline.session_steps import SessionStepper
+from comminsight.pipeline.stored_session import open_stored
+from comminsight.pipeline.templates import load_templates
+from comminsight.semantics.template import Template
+from comminsight.store.archive import Archive
+from comminsight.store.events import EVENTS, NET, NOTICES
+from comminsight.store.replay import EventsFile, session_batches
+from comminsight.store.sessions import comm_rows_of, read_sessions
+
+STAGING_PREFIX = ".part-"
+SAVE_RECORDS = 1 << 22  # steps wait in memory for at most this many records
+
+
+class SegmentsTask(msgspec.Struct, frozen=True):
+    """Rebuild the session whose segments lie in ``folder``."""
+
+    folder: str
+    steps_folder: str
+    template_folders: tuple[str, ...] = ()
+
+
+class ParquetTask(msgspec.Struct, frozen=True):
+    """Rebuild the sessions of one block of an export (``name`` is that of its files)."""
+
+    root: str
+    name: str
+    steps_folder: str
+    template_folders: tuple[str, ...] = ()
+
+
+class Rebuilt(msgspec.Struct, frozen=True):
+    """One session rebuilt: who it is, where its steps are, how many. ``is_shared``: its process
+    held several ranks, so that these are not the steps of one; nothing was written."""
+
+    identity: SessionIdentity
+    steps_path: str = ""
+    record: SessionRecord | None = None
+    n_records: int = 0
+    is_shared: bool = False
+
+
+def rebuild_segments(task: SegmentsTask) -> tuple[Rebuilt, ...]:
+    """The steps of one session, written. Raises InputError when it cannot be read."""
+    session = open_stored(Path(task.folder))
+    if session.is_shared:
+        return (Rebuilt(session.identity, is_shared=True),)
+    stepper = _stepper(task.steps_folder, task.template_folders, session.identity, session.settings)
+    return (_run(stepper, session.comms, session.batches(), is_over=session.is_over),)
+
+
+def rebuild_parquet(task: ParquetTask) -> tuple[Rebuilt, ...]:
+    """The steps of all sessions of a block, written. Raises InputError when it cannot be read."""
+    archive = Archive.local(task.root)
+    entries = read_sessions(archive, f"sessions/{task.name}.json")
+    files = []
+    for table in (EVENTS, NET, NOTICES):
+        path = archive.path_of(f"{table.folder}/{task.name}.parquet")
+        if table is EVENTS or path.is_file():
+            files.append(EventsFile(path, table))
+    rebuilt = []
+    for entry in entries:
+        stepper = _stepper(task.steps_folder, task.template_folders, entry.identity, entry.settings)
+        batches = session_batches(files, entry.identity.session_id)
+        rebuilt.append(_run(stepper, comm_rows_of(entry), batches, is_over=entry.is_over))
+    return tuple(rebuilt)
+
+
+def _stepper(
+    steps_folder: str,
+    template_folders: tuple[str, ...],
+    identity: SessionIdentity,
+    settings: dict[str, int],
+) -> SessionStepper:
+    """A stepper that writes aside; the name tells two attempts on one session apart."""
+    staging = Path(steps_folder) / f"{STAGING_PREFIX}{socket.gethostname()}-{os.getpid()}"
+    templates = _templates(template_folders)
+    return SessionStepper(staging, None, templates, settings_with(settings), identity)
+
+
+@cache
+def _templates(folders: tuple[str, ...]) -> Sequence[Template]:
+    return load_templates([Path(folder) for folder in folders])
+
+
+def _run(
+    stepper: SessionStepper, comms: np.ndarray, batches: Iterable[np.ndarray], *, is_over: bool
+) -> Rebuilt:
+    n_records, n_saved = 0, 0
+    for batch in batches:
+        stepper.push(comms, batch)
+        n_records += len(batch)
+        if n_records - n_saved >= SAVE_RECORDS:
+            stepper.save()
+            n_saved = n_records
+    if is_over:
+        stepper.finish()
+    else:
+        stepper.save()
+    return Rebuilt(stepper.identity, str(_placed(stepper)), stepper.record(), n_records)
+
+
+def _placed(stepper: SessionStepper) -> Path:
+    """Put the session's files where they belong, steps last; the path of the steps."""
+    staging = stepper.path.parent
+    for path in (stepper.record_path, stepper.path):
+        os.replace(path, staging.parent / path.name)
+    shutil.rmtree(staging, ignore_errors=True)
+    return staging.parent / stepper.path.name

@@ -1,0 +1,138 @@
+"""Archived records in the order in which they arrived, with bounded memory.
+
+The Parquet files of ``events`` are sorted by rank and start; the engine wants ``seq``. A session's
+rows lie in *pieces* (its part of a row group), and the least ``seq`` of every piece is known from
+the statistics before it is read. Pieces are read by their least ``seq``: whatever lies below that
+of the next piece is complete and may go. Memory holds the pieces that overlap in ``seq``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from comminsight.errors import InputError
+from comminsight.model.event import OP_DTYPE, concatenate_rows, empty_batch, take_rows
+from comminsight.model.ops import RecordKind
+from comminsight.store.events import EVENTS, NET, NOTICES, VERSION_KEY, EventTable, check_version
+
+# What semantics looks at. The rest stays in the file: it costs time and decides nothing.
+FIELDS = (
+    "seq", "enqueue_ns", "start_ns", "end_ns", "count", "size_bytes", "comm_index", "peer_or_root",
+    "op_seq", "match_seq", "func_seq", "flags", "kind", "op", "dtype", "state",
+)  # fmt: skip
+_OF_TABLE = {
+    EVENTS.folder: FIELDS,
+    NET.folder: ("seq",),
+    NOTICES.folder: ("seq", "start_ns", "reason"),
+}
+_KIND = {NET.folder: RecordKind.NET, NOTICES.folder: RecordKind.NOTICE}
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows ``[first, last)`` of a row group: one session's, none with a smaller ``seq``."""
+
+    group: int
+    first: int
+    last: int
+    min_seq: int
+
+
+class EventsFile:
+    """One Parquet file of an export; ``pieces[session_id]`` are its sessions' parts.
+
+    Raises InputError for a file that is no export or of a newer schema.
+    """
+
+    def __init__(self, path: Path | str, table: EventTable = EVENTS) -> None:
+        self._path, self._table = str(path), table
+        try:
+            self._file = pq.ParquetFile(path, memory_map=True)
+        except (OSError, pa.ArrowException) as error:
+            raise InputError(f"is no readable Parquet file: {error}", path=self._path) from error
+        check_version((self._file.schema_arrow.metadata or {}).get(VERSION_KEY, b""), self._path)
+        self._columns = list(_OF_TABLE[table.folder])
+        self._cached: tuple[int, np.ndarray] = (-1, empty_batch())
+        self.pieces: dict[str, list[Piece]] = {}
+        for group in range(self._file.num_row_groups):
+            for session_id, piece in self._pieces_of(group):
+                self.pieces.setdefault(session_id, []).append(piece)
+
+    def rows(self, piece: Piece) -> np.ndarray:
+        """The rows of a piece (``OP_DTYPE``; fields that are not read are 0), by start."""
+        if self._cached[0] != piece.group:
+            self._cached = piece.group, self._read(piece.group)
+        return self._cached[1][piece.first : piece.last]
+
+    def _pieces_of(self, group: int) -> Iterator[tuple[str, Piece]]:
+        metadata = self._file.metadata.row_group(group)
+        named = {metadata.column(i).path_in_schema: i for i in range(metadata.num_columns)}
+        who = metadata.column(named["session_id"]).statistics
+        seq = metadata.column(named["seq"]).statistics
+        if who and seq and who.has_min_max and seq.has_min_max and who.min == who.max:
+            yield str(who.min), Piece(group, 0, metadata.num_rows, int(seq.min))
+            return
+        table = self._table_of(group, ["session_id", "seq"])
+        names = table["session_id"].unify_dictionaries().combine_chunks()
+        codes, seqs = names.indices.to_numpy(), table["seq"].to_numpy()
+        ends = [*np.flatnonzero(np.diff(codes)).tolist(), len(codes) - 1]
+        first = 0
+        for end in ends:
+            min_seq = int(seqs[first : end + 1].min())
+            yield str(names.dictionary[codes[end]]), Piece(group, first, end + 1, min_seq)
+            first = end + 1
+
+    def _read(self, group: int) -> np.ndarray:
+        table = self._table_of(group, self._columns)
+        rows = np.zeros(table.num_rows, OP_DTYPE)
+        for name in self._columns:
+            rows[name] = _values(table[name], self._table, name)
+        if self._table.folder in _KIND:
+            rows["kind"] = _KIND[self._table.folder]
+        rows["seq_low"] = rows["seq"]
+        return rows
+
+    def _table_of(self, group: int, columns: list[str]) -> pa.Table:
+        try:
+            return self._file.read_row_group(group, columns=columns, use_threads=False)
+        except (OSError, pa.ArrowException, KeyError) as error:
+            raise InputError(
+                f"row group {group} does not read: {error}", path=self._path,
+                next_step="export the run again",
+            ) from error  # fmt: skip
+
+
+def session_batches(files: Sequence[EventsFile], session_id: str) -> Iterator[np.ndarray]:
+    """All records of a session in ``seq`` order, in batches of about a row group."""
+    found = [(piece, file) for file in files for piece in file.pieces.get(session_id, ())]
+    found.sort(key=lambda entry: entry[0].min_seq)
+    waiting = empty_batch()
+    for number, (piece, file) in enumerate(found):
+        rows = file.rows(piece)
+        waiting = concatenate_rows([waiting, rows]) if len(waiting) else rows
+        seq = np.ascontiguousarray(waiting["seq"])
+        order = np.argsort(seq, kind="stable")
+        n_ready = len(order)
+        if number + 1 < len(found):
+            n_ready = int(np.searchsorted(seq, found[number + 1][0].min_seq, sorter=order))
+        if n_ready:
+            yield take_rows(waiting, order[:n_ready])
+        waiting = take_rows(waiting, order[n_ready:])
+
+
+def _values(column: Any, table: EventTable, name: str) -> np.ndarray:
+    """One column as numbers; words become the codes of their enumeration."""
+    if name not in table.enums:
+        return np.asarray(column.to_numpy())
+    words = column.unify_dictionaries().combine_chunks()
+    members = table.enums[name][2].__members__
+    codes = np.array([int(members.get(str(word), 0)) for word in words.dictionary], np.uint8)
+    values: np.ndarray = codes.take(words.indices.to_numpy())
+    return values
