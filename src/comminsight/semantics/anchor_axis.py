@@ -1,12 +1,17 @@
-"""The anchors of one communicator as a row of training steps: 0, 1, 2, …
+"""The anchors of one stream as a row of training steps: 0, 1, 2, …
 
-Most ranks take the same op instance as the anchor of a step. A rank that lost it may take a later
-op of the same step instead: such an instance lies closer to the one before than a step is long, and
-hardly any rank has both. A step of which all ranks lost the anchor leaves a gap of several whole
-steps, and lost records at all of them; without these a long gap is just a gap (an evaluation).
+Most ranks take the same op instance as the anchor of a step. A rank that lost records may take
+another op near it: such an instance lies closer to the one before than a step is long, and hardly
+any rank has both; or it is of another stream than the anchors before and behind. It is a second
+choice, which may even be an op of the step behind.
+
+A step of which all ranks lost the anchor leaves a gap of several whole steps, and lost records at
+all of them; without these a long gap is just a gap (an evaluation).
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,20 +21,43 @@ from comminsight.semantics.step_votes import NO_KEY, usual
 _TOLERANCE = 0.1  # of a step, for a gap that counts as several
 
 
-def anchor_places(table: StepTable) -> np.ndarray:
-    """Per row the key (communicator, number of the step in it), ``NO_KEY`` without an anchor."""
-    places = np.full(len(table), NO_KEY)
+@dataclass(frozen=True, slots=True)
+class AnchorAxis:
+    """Per row the key (stream, number of the step in it), ``NO_KEY`` without an anchor;
+    ``likely_places`` holds those of second choices too."""
+
+    places: np.ndarray
+    likely_places: np.ndarray
+
+
+def anchor_axis(table: StepTable) -> AnchorAxis:
+    """The places of the anchors of all streams."""
+    likely = np.full(len(table), NO_KEY)
+    is_usual = np.zeros(len(table), np.bool_)
     streams = stream_of(table.anchors)
     for stream in np.unique(streams[streams >= 0]).tolist():
         rows = np.flatnonzero(streams == stream)
         seqs = seq_of(table.anchors[rows])
-        numbers = _numbers(seqs, table.sessions[rows], table.has_loss[rows])
-        places[rows] = key_of(stream, numbers)
-    return places
+        numbers, is_usual[rows] = _numbers(seqs, table.sessions[rows], table.has_loss[rows])
+        likely[rows] = key_of(stream, numbers)
+    is_usual &= ~_is_interlude(table, streams)
+    return AnchorAxis(np.where(is_usual, likely, NO_KEY), likely)
 
 
-def _numbers(seqs: np.ndarray, sessions: np.ndarray, has_loss: np.ndarray) -> np.ndarray:
-    """The number of the step of each row, in rows of one communicator sorted by session."""
+def _is_interlude(table: StepTable, streams: np.ndarray) -> np.ndarray:
+    """Mask of the rows between two of their session that both have one other stream."""
+    mask = np.zeros(len(table), np.bool_)
+    is_inside = table.sessions[2:] == table.sessions[:-2]
+    around, own = streams[2:], streams[1:-1]
+    mask[1:-1] = is_inside & (around == streams[:-2]) & (around != own)
+    return mask
+
+
+def _numbers(
+    seqs: np.ndarray, sessions: np.ndarray, has_loss: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(number of the step of each row, mask of those that have its usual instance), in rows of one
+    stream sorted by session."""
     instances, of_row = np.unique(seqs, return_inverse=True)
     follows = np.r_[False, sessions[1:] == sessions[:-1]]
     advances = np.diff(seqs, prepend=0)[follows]
@@ -39,14 +67,14 @@ def _numbers(seqs: np.ndarray, sessions: np.ndarray, has_loss: np.ndarray) -> np
     heads = _heads(instances, step_of, np.bincount(of_row), pace)
     is_lossy = _is_lossy(step_of[of_row], sessions, has_loss, len(heads))
     n_more = _lost_by_all(heads, pace, is_lossy)
-    numbers: np.ndarray = (step_of + np.cumsum(n_more)[step_of])[of_row]
-    return numbers
+    numbers = (step_of + np.cumsum(n_more)[step_of])[of_row]
+    return numbers, seqs == heads[step_of[of_row]]
 
 
 def _begins_step(
     instances: np.ndarray, of_row: np.ndarray, sessions: np.ndarray, pace: int
 ) -> np.ndarray:
-    """Mask of the instances that are no second choice for the step of the one before."""
+    """Mask of the instances that do not share a step with the one before."""
     is_step = np.ones(len(instances), np.bool_)
     close = np.flatnonzero(np.diff(instances) < pace) + 1
     if not len(close):

@@ -19,10 +19,10 @@ import numpy as np
 from comminsight.model.calibration import LEFT_RAW, SessionCorrection, StepMark, StepProof, StepSpan
 from comminsight.model.ranges import range_compress
 from comminsight.model.verdict import Confidence
-from comminsight.semantics.anchor_axis import anchor_places
-from comminsight.semantics.step_numbers import fill_between, out_of_order, spread
+from comminsight.semantics.anchor_axis import anchor_axis
+from comminsight.semantics.step_numbers import fill_between, out_of_order, spread, steps_by_bounds
 from comminsight.semantics.step_table import SessionStepList, StepTable, step_table
-from comminsight.semantics.step_votes import NO_KEY, UNKNOWN_STEP, n_like, vote
+from comminsight.semantics.step_votes import NO_KEY, UNKNOWN_STEP, n_like
 
 _PROOFS = (StepProof.ANCHOR, StepProof.FIRST, StepProof.LAST)
 
@@ -59,22 +59,18 @@ def calibrate(sessions: Sequence[SessionStepList]) -> tuple[SessionCorrection, .
 
 
 def _number(table: StepTable) -> _Numbered:
-    places = anchor_places(table)
-    found = spread(table, places)
+    found = spread(table, anchor_axis(table))
     steps = found.steps
-    firsts = vote(table.firsts, steps).of(table.firsts)
-    lasts = vote(table.lasts, steps, prefers_high=True).of(table.lasts)
-    is_outvoted = (firsts == lasts) & (firsts != UNKNOWN_STEP) & (firsts != steps)
-    is_outvoted &= (n_like(table.firsts, firsts) > 1) & (n_like(table.lasts, lasts) > 1)
+    firsts, lasts = steps_by_bounds(table, steps)
+    is_outvoted = (firsts == lasts) & (firsts != UNKNOWN_STEP) & (table.firsts != table.lasts)
     steps = np.where(is_outvoted, firsts, steps)
     is_contrary = out_of_order(table, steps)
     steps[is_contrary] = UNKNOWN_STEP
     n_before, n_behind = _spans(table, steps, firsts, lasts)
     by_place = fill_between(table, steps)
-    agreed = [n_like(keys, steps) > 1 for keys in (table.anchors, table.firsts, table.lasts)]
     return _Numbered(
         _from_zero(steps, found.parts), found.parts, n_before, n_behind, _is_split(table, steps),
-        np.array(agreed), found.by_order, by_place, is_contrary,
+        _is_agreed(table, steps), found.by_order, by_place, is_contrary,
     )  # fmt: skip
 
 
@@ -85,6 +81,16 @@ def _from_zero(steps: np.ndarray, parts: np.ndarray) -> np.ndarray:
         rows = (parts == part) & (steps != UNKNOWN_STEP)
         shifted[rows] -= steps[rows].min()
     return shifted
+
+
+def _is_agreed(table: StepTable, steps: np.ndarray) -> np.ndarray:
+    """``(3, rows)``: whether another row with the same step names the row's anchor, First, Last."""
+    anchors, firsts, lasts = n_like(table.instances, np.tile(steps, 3)).reshape(3, -1)
+    firsts = np.where(table.firsts == table.anchors, anchors, firsts)
+    lasts = np.where(table.lasts == table.anchors, anchors, lasts)
+    lasts = np.where(table.lasts == table.firsts, firsts, lasts)
+    agreed: np.ndarray = np.array([anchors, firsts, lasts]) > 1
+    return agreed
 
 
 def _spans(

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from comminsight.semantics.anchor_axis import AnchorAxis
 from comminsight.semantics.step_table import StepTable, seq_of, stream_of
 from comminsight.semantics.step_votes import NO_KEY, UNKNOWN_STEP, Votes, usual, vote
 
@@ -29,8 +30,10 @@ class Spread:
     by_order: np.ndarray
 
 
-def spread(table: StepTable, places: np.ndarray) -> Spread:
-    """The steps of all rows that can be told; ``places`` are the keys of ``anchor_places``."""
+def spread(table: StepTable, axis: AnchorAxis) -> Spread:
+    """The steps of all rows that can be told. Second choices of an anchor speak for nobody, and for
+    themselves only where neither First nor Last does."""
+    places = axis.places
     steps = np.full(len(table), UNKNOWN_STEP)
     parts = np.full(len(table), -1)
     by_order = np.zeros(len(table), np.bool_)
@@ -45,12 +48,21 @@ def spread(table: StepTable, places: np.ndarray) -> Spread:
             counted_on = _count_on(table, places, steps)
             by_order |= counted_on
         _smooth(places, steps)
+        likely = vote(places, steps).of(axis.likely_places)
+        steps[:] = np.where(steps == UNKNOWN_STEP, likely, steps)
         parts[(steps != UNKNOWN_STEP) & (parts < 0)] = part
         part += 1
     starts = np.flatnonzero(~table.follows)
     lengths = np.diff(np.r_[starts, len(table)])
     of_session = np.maximum.reduceat(parts, starts) if len(table) else parts
     return Spread(steps, np.repeat(of_session, lengths), by_order)
+
+
+def steps_by_bounds(table: StepTable, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each row the step that most numbered rows give to its First, and to its Last."""
+    instances, votes = table.instances, np.tile(steps, 3)
+    firsts = vote(instances, votes).of(table.firsts)
+    return firsts, vote(instances, votes, prefers_high=True).of(table.lasts)
 
 
 def fill_between(table: StepTable, steps: np.ndarray) -> np.ndarray:
@@ -86,8 +98,7 @@ def _spread_shared(table: StepTable, places: np.ndarray, steps: np.ndarray) -> N
     """Number what shares an op with numbered rows. A whole place gets one number, by vote: a single
     row may have run into the next step."""
     while (unknown := steps == UNKNOWN_STEP).any():
-        firsts = vote(table.firsts, steps).of(table.firsts)
-        lasts = vote(table.lasts, steps, prefers_high=True).of(table.lasts)
+        firsts, lasts = steps_by_bounds(table, steps)
         own = np.where(lasts != UNKNOWN_STEP, lasts, firsts)
         is_whole = (firsts == lasts) | (firsts == UNKNOWN_STEP) | (lasts == UNKNOWN_STEP)
         proposed = np.where(unknown, np.where(is_whole, own, UNKNOWN_STEP), steps)

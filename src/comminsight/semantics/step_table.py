@@ -49,6 +49,13 @@ class StepTable:
         return len(self.sessions)
 
     @property
+    def instances(self) -> np.ndarray:
+        """Keys of the anchors, of the firsts, of the lasts; each row has one only once."""
+        firsts = np.where(self.firsts == self.anchors, NO_KEY, self.firsts)
+        is_known = (self.lasts == self.anchors) | (self.lasts == self.firsts)
+        return np.concatenate([self.anchors, firsts, np.where(is_known, NO_KEY, self.lasts)])
+
+    @property
     def follows(self) -> np.ndarray:
         """Mask of the rows whose row before is of the same session."""
         mask = np.zeros(len(self), np.bool_)

@@ -1,0 +1,179 @@
+"""Training steps of simulated jobs after calibration, against the truth of the simulation.
+
+Clocks are off by seconds. Clean input: every step has its number. 1 % of the records lost, some
+twice, some too late: at least 99.5 % have it, in every layout. A step that ran into the next one,
+which happens to a rank that lost the end of it, may have the number of either. ``pytest -s`` shows
+the table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from comminsight.capture.session import SessionData
+from comminsight.model.calibration import LEFT_RAW, Correction, StepProof
+from comminsight.model.event import concatenate_rows, take_rows
+from comminsight.pipeline.rebuild import rebuild_session
+from comminsight.pipeline.simulated import simulated_sessions
+from comminsight.pipeline.templates import shipped_templates
+from comminsight.run import run_of_sessions
+from comminsight.sim import (
+    Clocks,
+    LostRecords,
+    SimLayout,
+    SimRank,
+    SimRun,
+    ddp_accumulated_layout,
+    ddp_layout,
+    fsdp1_layout,
+    fsdp2_layout,
+    megatron_core_layout,
+    megatron_layout,
+    moe_layout,
+    pipeline_layout,
+    serving_ep_layout,
+    serving_layout,
+    simulate,
+    zero_layout,
+)
+
+STEPS = 60
+OFFSETS = Clocks(spread_ns=3_000_000_000, drift_ppm=20.0)
+LAYOUTS = {
+    "ddp 8": ddp_layout(8),
+    "ddp accumulated 8": ddp_accumulated_layout(8),
+    "fsdp1 8": fsdp1_layout(8),
+    "fsdp2 16": fsdp2_layout(16),
+    "zero1 8": zero_layout(1, 8),
+    "zero3 8": zero_layout(3, 8),
+    "megatron 2x2x2": megatron_layout(2, 2, 2),
+    "megatron 4x4x4": megatron_layout(4, 4, 4),
+    "megatron core 2x2x2": megatron_core_layout(2, 2, 2),
+    "megatron core dist-opt": megatron_core_layout(2, 2, 2, has_dist_opt=True),
+    "moe 8 ep 4": moe_layout(8, 4),
+    "pipeline 4": pipeline_layout(4),
+    "serving 4 x 2": serving_layout(4, 2),
+    "serving ep 2 x 2": serving_ep_layout(2, 2),
+}
+
+
+@dataclass(frozen=True)
+class Score:
+    """Local steps, and how many of them have their true number raw and calibrated."""
+
+    n_steps: int
+    n_raw_right: int
+    n_right: int
+    n_left_raw: int
+    n_fused: int
+    n_fused_seen: int
+
+
+def corrected(sessions: tuple[SessionData, ...]) -> Correction:
+    return run_of_sessions(sessions).calibration.preview().correction
+
+
+def scored(run: SimRun, sessions: tuple[SessionData, ...]) -> Score:
+    by_session = {s.session_id: s for s in corrected(sessions).sessions}
+    counts = np.zeros(6, np.int64)
+    for session, rank in zip(sessions, run.ranks, strict=True):
+        true_step = step_of_op(rank)
+        steps = rebuild_session(session, shipped_templates()).steps
+        told = by_session[session.identity.session_id].numbers() if steps else ()
+        for step, (number, span) in zip(steps, told, strict=True):
+            first, last = (true_step[e.comm_index, e.op_seq] for e in (step.first, step.last))
+            counts += [
+                1, first <= step.step <= last, first <= number <= last, number == LEFT_RAW,
+                last > first, last > first and span.n_before + span.n_behind > 0,
+            ]  # fmt: skip
+    return Score(*counts.tolist())
+
+
+def step_of_op(rank: SimRank) -> dict[tuple[int, int], int]:
+    ops = rank.log.ops
+    keys = zip(ops["comm_index"].tolist(), ops["op_seq"].tolist(), strict=True)
+    return dict(zip(keys, rank.log.steps.tolist(), strict=True))
+
+
+def disturbed(session: SessionData, seed: int) -> SessionData:
+    """0.1 % of the records come twice, 0.1 % far too late."""
+    rng = np.random.default_rng(seed)
+    place = np.arange(len(session.records), dtype=np.float64)
+    is_late = rng.random(len(place)) < 0.001
+    place[is_late] += rng.uniform(500, 5000, is_late.sum())
+    twice = np.flatnonzero(rng.random(len(place)) < 0.001)
+    both = concatenate_rows([session.records, take_rows(session.records, twice)])
+    order = np.argsort(np.r_[place, place[twice] + rng.uniform(0, 50, len(twice))], kind="stable")
+    return replace(session, records=take_rows(both, order))
+
+
+def table_line(name: str, n_ranks: int, loss: str, score: Score) -> str:
+    raw_pct, right_pct = (
+        100 * n / max(1, score.n_steps) for n in (score.n_raw_right, score.n_right)
+    )
+    return (
+        f"{name:24}{n_ranks:6}{loss:>7}{score.n_steps:8}{raw_pct:9.2f}{right_pct:12.2f}"
+        f"{score.n_left_raw:10}{score.n_fused:7}{score.n_fused_seen:7}"
+    )
+
+
+HEADER = (
+    "layout                   ranks   loss   steps    raw %calibrated %  left raw  fused   seen"
+)
+
+
+@pytest.mark.parametrize(("name", "layout"), LAYOUTS.items(), ids=LAYOUTS)
+def test_every_step_of_a_clean_recording_has_its_number(name: str, layout: SimLayout) -> None:
+    run = simulate(layout, steps=STEPS, seed=5, clocks=OFFSETS)
+    score = scored(run, simulated_sessions(run))
+    print(f"\n{HEADER}\n{table_line(name, layout.world_size, '0', score)}")
+    assert score.n_steps >= (STEPS - 1) * (layout.world_size - 1)
+    assert (score.n_right, score.n_raw_right) == (score.n_steps, score.n_steps)
+
+
+@pytest.mark.parametrize(("name", "layout"), LAYOUTS.items(), ids=LAYOUTS)
+def test_nearly_every_step_has_its_number_with_one_record_in_a_hundred_lost(
+    name: str, layout: SimLayout
+) -> None:
+    run = simulate(layout, steps=STEPS, seed=5, faults=[LostRecords(fraction=0.01)], clocks=OFFSETS)
+    sessions = tuple(disturbed(s, n) for n, s in enumerate(simulated_sessions(run)))
+    score = scored(run, sessions)
+    print(f"\n{HEADER}\n{table_line(name, layout.world_size, '1 %', score)}")
+    assert score.n_steps > 0.7 * STEPS * layout.world_size
+    assert score.n_right >= 0.995 * score.n_steps
+    assert score.n_raw_right <= score.n_right
+
+
+def test_the_order_of_the_sessions_makes_no_difference() -> None:
+    run = simulate(
+        megatron_layout(2, 2, 2), steps=30, seed=7, faults=[LostRecords(fraction=0.01)],
+        clocks=OFFSETS,
+    )  # fmt: skip
+    sessions = simulated_sessions(run)
+    one, other = corrected(sessions), corrected(sessions[::-1])
+    assert one.raw_sha256 == other.raw_sha256
+    assert one.counts == other.counts
+    by_id = {s.session_id: s for s in other.sessions}
+    assert all(s == by_id[s.session_id] for s in one.sessions)
+
+
+def test_a_number_that_other_ranks_confirm_is_never_wrong_at_ten_times_the_loss() -> None:
+    run = simulate(
+        megatron_layout(2, 2, 4), steps=STEPS, seed=3, faults=[LostRecords(fraction=0.1)],
+        clocks=OFFSETS,
+    )  # fmt: skip
+    sessions = simulated_sessions(run)
+    wrong = total = 0
+    ranks = {r.session.session_id: step_of_op(r) for r in run.ranks}
+    steps = {s.identity.session_id: rebuild_session(s, shipped_templates()).steps for s in sessions}
+    for session in corrected(sessions).sessions:
+        true_step = ranks[session.session_id]
+        for step, (number, span) in zip(steps[session.session_id], session.numbers(), strict=True):
+            first, last = (true_step[e.comm_index, e.op_seq] for e in (step.first, step.last))
+            if StepProof.ANCHOR in span.proofs:
+                total += 1
+                wrong += not first <= number <= last
+    assert (wrong, total > 300) == (0, True)
