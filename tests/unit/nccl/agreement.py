@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from comminsight.model.hang import Liveness
 from comminsight.model.ops import DTYPE_SIZE_BYTES, DType, Op, OpFlag, OpState, TimingSource
 from tests.unit.nccl.scenes import OPS, Member, Played
 
@@ -34,6 +35,13 @@ def check_program(played: Played) -> None:
     assert played.ends
     for end in played.ends:
         assert (end["unwritten"], end["nonzero"]) == (0, 0)
+
+
+def check_end(played: Played) -> None:
+    """Every process that ended in order has said so, and sealed its segments."""
+    assert {session.liveness for session in played.sessions} == {Liveness.CLOSED}
+    assert list(played.folder.glob("spool/*/*.open")) == []
+    assert list(played.folder.glob("spool/*/*.ciseg"))
 
 
 def check_conservation(played: Played, is_shown: IsShown) -> None:

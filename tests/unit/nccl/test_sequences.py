@@ -166,6 +166,7 @@ def test_records_tell_what_was_played(row, release, layout, tmp_path):
 def check_laws(played, is_shown, *, has_calls):
     """The laws of ``agreement``; without calls the order inside a group is that of the tasks."""
     agreement.check_program(played)
+    agreement.check_end(played)
     agreement.check_conservation(played, is_shown)
     agreement.check_matches(played)
     agreement.check_channels(played)

@@ -264,6 +264,7 @@ def test_after_sigkill_the_box_has_everything(tmp_path):
 @pytest.mark.parametrize("release", ["2.27", "2.30", "2.32"])
 def test_exit_without_destroying_loses_nothing(release, tmp_path):
     played = play(tmp_path, "sequences/22_exit", release)
+    agreement.check_end(played)
     for member in played.members.values():
         assert len(member.calls) == member.n_recorded + member.n_lost == 20
 
