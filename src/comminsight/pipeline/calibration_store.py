@@ -10,6 +10,7 @@ so that a change of the past shows.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from pathlib import Path
 
@@ -25,15 +26,17 @@ _TRIES = 64  # of others that write an entry at the same moment
 
 
 def write_correction(paths: RunPaths, correction: Correction) -> tuple[str, str]:
-    """(name, sha256) of the file; one of the same content is there already, perhaps.
+    """(name, sha256) of the file; the same correction is the same file. One that was changed since
+    is set aside.
 
     Raises InputError when it cannot be written.
     """
     data = msgspec.json.format(msgspec.json.encode(correction), indent=1) + b"\n"
     sha256 = hashlib.sha256(data).hexdigest()
     path = paths.calibration / f"correction-{sha256[:16]}.json"
-    if not (path.exists() and path.read_bytes() == data):
-        _create(path, data, is_torn_replaced=True)
+    if not _create(path, data) and path.read_bytes() != data:
+        os.replace(path, path.with_suffix(".changed"))
+        _create(path, data)
     return path.name, sha256
 
 
@@ -104,14 +107,18 @@ def _number(path: Path) -> int:
     return int(found[1]) if found else 0
 
 
-def _create(path: Path, data: bytes, *, is_torn_replaced: bool = False) -> bool:
-    """Whether the file is new; one that is there is not touched, unless it may be torn."""
+def _create(path: Path, data: bytes) -> bool:
+    """Whether the file is new: it appears whole, and one that is there is never touched."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(exist_ok=True)
-        with path.open("wb" if is_torn_replaced else "xb") as stream:
-            stream.write(data)
-    except FileExistsError:
-        return False
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(data)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink()
     except OSError as error:
         raise InputError(
             f"cannot be written: {error.strerror}", path=str(path),
