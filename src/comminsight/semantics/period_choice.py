@@ -31,6 +31,9 @@ from comminsight.semantics.period import Pattern, Periods, RankCodes, patterns_i
 
 MIN_TIMES = 4  # three whole periods
 MIN_REGULAR_RATIO = 0.6
+_MIN_RATIO_UNPROVED = 0.8  # where chance may be the reason
+_MANY = 8  # of fewer equal periods it may be, unless the others lack nothing
+_MIN_WHOLE_RATIO = 0.9
 _SAME_LEVEL = 1.5  # patterns whose numbers differ by less mark the same period
 _MAX_LEVELS = 12
 _MAX_TRIED = 48  # patterns of a level that are looked at on all ranks
@@ -70,6 +73,18 @@ class Marked:
     def regular_ratio(self) -> float:
         """Share of equal periods on the rank where it is lowest."""
         return min(periods.regular_ratio for periods in self.periods)
+
+    @property
+    def n_ops(self) -> int:
+        """Ops from one occurrence to the next, on the first rank."""
+        found = self.periods[0]
+        n_between = (found.end - found.first)[found.is_regular]
+        return len(self.pattern.kinds) + int(np.median(n_between)) if len(n_between) else 0
+
+    @property
+    def n_regular(self) -> int:
+        """Equal periods on the rank that has fewest."""
+        return min(int(periods.is_regular.sum()) for periods in self.periods)
 
     @property
     def quality(self) -> tuple[bool, int, bool, int, int]:
@@ -239,7 +254,9 @@ def _is_sound(mark: Marked) -> bool:
 def _standing(mark: Marked) -> PeriodStanding:
     if mark.n_times < MIN_TIMES:
         return PeriodStanding.TOO_FEW
-    if mark.regular_ratio < MIN_REGULAR_RATIO:
+    is_proved = mark.n_regular >= _MANY or mark.whole_ratio >= _MIN_WHOLE_RATIO
+    least = MIN_REGULAR_RATIO if is_proved and mark.n_ops > _BARE_OPS else _MIN_RATIO_UNPROVED
+    if mark.regular_ratio < least:
         return PeriodStanding.IRREGULAR
     if mark.rest_ratio > _MAX_REST_RATIO:
         return PeriodStanding.ENDS_EARLY

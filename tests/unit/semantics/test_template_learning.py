@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from comminsight.model.ops import Op
 from comminsight.semantics.template_learning import learn_template
 from comminsight.sim import (
     Jitter,
@@ -96,7 +99,8 @@ ALIKE = {"fsdp1, unclipped": {"fsdp2, accumulation, unclipped"}}
 
 
 @pytest.mark.parametrize(
-    "name", ["ddp", "fsdp1", "fsdp2, accumulation", "zero2", "zero3", "moe", "serving"]
+    "name",
+    ["ddp", "fsdp1", "fsdp2, accumulation", "zero2", "zero3", "moe", "serving", "serving, tp ep"],
 )
 def test_one_percent_of_lost_records_does_not_mislead(name: str) -> None:
     layout = JOBS[name].layout
@@ -108,7 +112,7 @@ def test_one_percent_of_lost_records_does_not_mislead(name: str) -> None:
         assert [first for first, _ in found_bounds(whole)] == firsts
 
 
-@pytest.mark.parametrize("name", ["megatron", "megatron, interleaved", "serving, tp ep", "tp sp"])
+@pytest.mark.parametrize("name", ["megatron", "megatron, interleaved", "tp sp"])
 def test_where_losses_hide_the_step_no_part_of_it_is_taken_for_one(name: str) -> None:
     run = simulate(JOBS[name].layout, steps=60, seed=5, faults=[LostRecords(fraction=0.01)])
     assert learn(run).template is None
@@ -155,6 +159,24 @@ def test_too_few_steps_give_no_template(steps: int) -> None:
         learned = learn(simulate(JOBS[name].layout, steps=steps, seed=2))
         assert learned.template is None
     assert learned.learning.refusal is not None
+
+
+def test_an_anchor_must_be_the_same_op_of_its_communicator_on_all_ranks() -> None:
+    streams = streams_of(simulate(JOBS["fsdp2"].layout, steps=N_STEPS, seed=2))
+    rows = streams[1].rows.copy()
+    rows["match_seq"] += 3
+    told = learn_template([streams[0], replace(streams[1], rows=rows), *streams[2:]], "x").learning
+    assert told.refusal is not None
+    assert told.refusal.code == "learning.unmatched"
+    assert {period.standing for period in told.periods if period.n_times == 12} == {"unmatched"}
+
+
+def test_an_anchor_must_be_there_on_all_ranks() -> None:
+    streams = streams_of(simulate(JOBS["fsdp2"].layout, steps=N_STEPS, seed=2))
+    rows = streams[3].rows
+    without = rows[rows["op"] != Op.ALL_REDUCE]
+    learned = learn_template([*streams[:3], replace(streams[3], rows=without)], "x")
+    assert "all_reduce" not in learned.learning.anchor
 
 
 def test_no_ranks_give_no_template() -> None:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
-from comminsight.model.ops import DType, Op
+from comminsight.model.event import OP_DTYPE
+from comminsight.model.ops import DType, Op, OpState, RecordKind
+from comminsight.semantics.comm_table import CommTable
+from comminsight.semantics.period import RankStream
+from comminsight.semantics.template_learning import learn_template
 from comminsight.sim import Schedule, SimLayout, SimRun, megatron_layout, schedules, simulate
 from comminsight.sim.program import Phase, ProgramWriter
+from tests.builders import comm_row, comm_rows, identity
 from tests.unit.semantics.learning import learn, reloaded
 from tests.unit.semantics.schedules import found_bounds, found_on, true_bounds
 from tests.unit.semantics.shipped import shipped_templates
@@ -125,3 +131,30 @@ def test_what_recurs_at_the_beginning_only_is_a_set_up(monkeypatch: pytest.Monke
     told = learn(run_of(monkeypatch, write, megatron_layout(1, 1, 4), steps=1)).learning
     assert told.refusal is not None
     assert told.refusal.code == "learning.ends_early"
+
+
+def test_noise_is_hardly_ever_taken_for_a_job() -> None:
+    """200 streams of random ops, the same on two ranks; short ones may repeat by chance."""
+    generator = np.random.default_rng(5)
+    proposed = [noise for noise in range(200) if learn_template(noise_of(generator), "x").template]
+    assert len(proposed) <= 2
+
+
+def noise_of(generator: np.random.Generator) -> list[RankStream]:
+    n = int(generator.choice([30, 60, 120, 300]))
+    n_kinds = int(generator.integers(2, 7))
+    weights = generator.random(n_kinds) ** 2 + 0.02
+    kinds = generator.choice(n_kinds, size=n, p=weights / weights.sum())
+    rows = np.zeros(n, OP_DTYPE)
+    rows["kind"], rows["state"], rows["comm_index"] = RecordKind.COLLECTIVE, OpState.DONE, 1
+    rows["op"] = generator.integers(Op.ALL_REDUCE, Op.SEND, n_kinds)[kinds]
+    rows["size_bytes"] = generator.choice([4, 256, 65_536, MIB], n_kinds)[kinds]
+    for field in ("seq", "op_seq", "match_seq"):
+        rows[field] = np.arange(1, n + 1)
+    rows["start_ns"], rows["end_ns"] = rows["seq"] * 1000, rows["seq"] * 1000 + 900
+    streams = []
+    for rank in range(2):
+        comms = CommTable(2)
+        comms.add(comm_rows(comm_row(1, [0, 1], rank, name=b"0", desc=b"default_pg")))
+        streams.append(RankStream(identity(rank, 2), rows, comms, np.array([-1, 0])))
+    return streams
