@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -177,3 +178,31 @@ def test_a_number_that_other_ranks_confirm_is_never_wrong_at_ten_times_the_loss(
                 total += 1
                 wrong += not first <= number <= last
     assert (wrong, total > 300) == (0, True)
+
+
+def test_both_lives_of_a_restarted_rank_have_their_numbers() -> None:
+    """The second life counts from 0; the first ends in the middle of a step."""
+    run = simulate(megatron_layout(2, 2, 2), steps=40, seed=11, clocks=OFFSETS)
+    *others, whole = simulated_sessions(run)
+    cut = len(whole.records) // 2
+    lives = [
+        life(whole, whole.records[:cut], "first", 0),
+        life(whole, whole.records[cut:], "second", 1_000),
+    ]
+    found = {s.session_id: s for s in corrected((*others, *lives)).sessions}
+    true_step = step_of_op(run.ranks[-1])
+    for session in lives:
+        steps = rebuild_session(session, shipped_templates()).steps
+        assert [step.step for step in steps] == list(range(len(steps)))
+        told = found[session.identity.session_id].numbers()
+        for step, (number, _) in zip(steps, told, strict=True):
+            assert number == true_step[step.last.comm_index, step.last.op_seq]
+        assert len(steps) > 15
+
+
+def life(whole: SessionData, records: np.ndarray, name: str, later_ns: int) -> SessionData:
+    identity = msgspec.structs.replace(
+        whole.identity, session_id=name,
+        created_real_ns=whole.identity.created_real_ns + later_ns,
+    )  # fmt: skip
+    return replace(whole, identity=identity, records=records)
