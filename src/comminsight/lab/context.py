@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,7 +18,7 @@ from comminsight.lab.truth import Truth
 
 @dataclass(slots=True)
 class JobContext:
-    """One rank of a running job. ``loss`` is what the next ``step`` line will say."""
+    """One rank of a running job. ``loss`` and ``more`` are what the next ``step`` line will say."""
 
     options: JobOptions
     rank: int
@@ -24,18 +26,37 @@ class JobContext:
     truth: Truth
     faults: Faults
     loss: torch.Tensor | None = field(default=None)
+    more: dict[str, Any] = field(default_factory=dict)
 
-    def steps(self) -> Iterator[int]:
-        """The step numbers, each step between its two truth lines."""
-        for step in range(self.options.steps):
+    @property
+    def n_steps(self) -> int:
+        """Steps of this rank."""
+        is_short = 0 <= self.options.short_from <= self.rank
+        return self.options.steps - (self.options.short_by if is_short else 0)
+
+    def steps(
+        self, n_steps: int | None = None, *, between: Callable[[int], None] | None = None
+    ) -> Iterator[int]:
+        """The step numbers, each step between its two truth lines; ``between`` is called behind
+        each."""
+        for step in range(self.n_steps if n_steps is None else n_steps):
             begin_ns = time.monotonic_ns()
             self.truth.write("step_begin", step=step, begin_ns=begin_ns)
             self.faults.at_step(step)
             yield step
             loss = "" if self.loss is None else float(self.loss).hex()
             self.truth.write(
-                "step", step=step, begin_ns=begin_ns, end_ns=time.monotonic_ns(), loss=loss
-            )
+                "step", step=step, begin_ns=begin_ns, end_ns=time.monotonic_ns(), loss=loss,
+                **self.more,
+            )  # fmt: skip
+            if between is not None:
+                between(step)
+
+    def phase(
+        self, phase: str, step: int, microbatch: int = 0, **more: Any
+    ) -> AbstractContextManager[None]:
+        """Write the begin and the end of a part of the step."""
+        return self.truth.interval("phase", step=step, phase=phase, microbatch=microbatch, **more)
 
     def batch(
         self, step: int, *shape: int, part: int = 0, stream: int | None = None

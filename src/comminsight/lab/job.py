@@ -22,23 +22,42 @@ from comminsight.lab.bare import (
     run_timeout,
 )
 from comminsight.lab.context import JobContext
-from comminsight.lab.dense import run_ddp, run_ddp_accum, run_fsdp2, run_hsdp
+from comminsight.lab.dense import (
+    run_ddp,
+    run_ddp_accum,
+    run_ddp_join,
+    run_ddp_members,
+    run_fsdp2,
+    run_fsdp2_accum,
+    run_hsdp,
+)
 from comminsight.lab.faults import Faults
 from comminsight.lab.forms import run_forms
+from comminsight.lab.moe import run_moe
 from comminsight.lab.options import JobOptions, parse
 from comminsight.lab.parallel3d import run_tp_pp_dp
+from comminsight.lab.pipelined import run_tp_pp_dp_torch
+from comminsight.lab.serving import run_serving, run_serving_ep, run_serving_poll
 from comminsight.lab.tensor import run_pp, run_tp, run_tpsp
 from comminsight.lab.truth import Truth
 
 JOBS: dict[str, Callable[[JobContext], None]] = {
     "ddp": run_ddp,
     "ddp_accum": run_ddp_accum,
+    "ddp_members": run_ddp_members,
+    "ddp_join": run_ddp_join,
     "fsdp2": run_fsdp2,
+    "fsdp2_accum": run_fsdp2_accum,
     "hsdp": run_hsdp,
     "tp": run_tp,
     "tpsp": run_tpsp,
     "pp": run_pp,
     "tp_pp_dp": run_tp_pp_dp,
+    "tp_pp_dp_torch": run_tp_pp_dp_torch,
+    "moe": run_moe,
+    "serving": run_serving,
+    "serving_poll": run_serving_poll,
+    "serving_ep": run_serving_ep,
     "flood": run_flood,
     "kill": run_kill,
     "forms": run_forms,

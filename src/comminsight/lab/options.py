@@ -24,6 +24,12 @@ class JobOptions:
     hidden: int = 64
     gradient_pad: int = 0
     ops: int = 1000
+    chunks: int = 1
+    eval_every: int = 0
+    checkpoint_every: int = 0
+    pause_ms: float = 0.0
+    short_from: int = NO_RANK
+    short_by: int = 0
     late_rank: int = NO_RANK
     late_from: int = 0
     late_ms: float = 0.0
@@ -49,6 +55,12 @@ HELP = {
     "hidden": "width of the model",
     "gradient_pad": "elements added to the gradient buffer of tp_pp_dp, to make transfers long",
     "ops": "ops of the jobs flood and kill",
+    "chunks": "model chunks per pipeline stage, more than one interleaves (tp_pp_dp_torch)",
+    "eval_every": "steps between evaluations, 0 for none",
+    "checkpoint_every": "steps between checkpoints, 0 for none",
+    "pause_ms": "how long a checkpoint lasts on top of the writing; how long nobody asks (serving)",
+    "short_from": "this rank and the ones above it do fewer steps (ddp_members, ddp_join)",
+    "short_by": "how many fewer",
     "late_rank": "rank that computes longer in every forward pass",
     "late_from": "first step in which it does",
     "late_ms": "how much longer, per step",

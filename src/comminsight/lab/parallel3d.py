@@ -17,6 +17,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
 from comminsight.lab.context import JobContext
+from comminsight.lab.interludes import EVAL_BATCHES, interludes
 
 BATCH = 4
 AXES = ("pp", "dp", "tp")
@@ -74,9 +75,16 @@ class SplitLayer(nn.Module):
 class PipelineEnd:
     """One stage's side of the pipeline: what it receives, keeps and sends."""
 
-    def __init__(self, context: JobContext, group: dist.ProcessGroup, model: nn.Module) -> None:
+    def __init__(
+        self,
+        context: JobContext,
+        group: dist.ProcessGroup,
+        model: nn.Module,
+        replicas: dist.ProcessGroup,
+    ) -> None:
         self._context = context
         self._group = group
+        self._replicas = replicas
         self._model = model
         self._stage = dist.get_rank(group)
         self._n_stages = dist.get_world_size(group)
@@ -94,9 +102,12 @@ class PipelineEnd:
             self._forward(step, part, replica)
         for part in range(warm_up, parts):
             self._forward(step, part, replica)
-            self._backward()
-        for _ in range(warm_up):
-            self._backward()
+            self._backward(step, part - warm_up)
+        for part in range(parts - warm_up, parts):
+            self._backward(step, part)
+        self._finish_sends()
+
+    def _finish_sends(self) -> None:
         for work, _ in self._sent:
             work.wait()
         self._sent.clear()
@@ -107,9 +118,10 @@ class PipelineEnd:
             x = self._context.batch(step, BATCH, options.hidden, part=part, stream=replica)
         else:
             x = self._receive(self._stage - 1)
-        self._context.faults.compute(step, options.microbatches)
-        x.requires_grad_()
-        y = self._model(x)
+        with self._context.phase("forward", step, part):
+            self._context.faults.compute(step, options.microbatches)
+            x.requires_grad_()
+            y = self._model(x)
         if self.is_last:
             y = y.pow(2).mean() / options.microbatches
             self.loss += y.detach()
@@ -117,9 +129,28 @@ class PipelineEnd:
             self._send(y.detach(), self._stage + 1)
         self._kept.append((x, y))
 
-    def _backward(self) -> None:
+    def evaluate(self, step: int) -> None:
+        """Forward passes only; the last stages average their losses."""
+        loss = torch.zeros(1)
+        for part in range(EVAL_BATCHES):
+            if self._stage == 0:
+                x = self._context.batch(step, BATCH, self._context.options.hidden, part=part)
+            else:
+                x = self._receive(self._stage - 1)
+            y = self._model(x)
+            if self.is_last:
+                loss += y.pow(2).mean()
+            else:
+                self._send(y, self._stage + 1)
+        self._finish_sends()
+        if self.is_last:
+            dist.all_reduce(loss, group=self._replicas)
+
+    def _backward(self, step: int, part: int) -> None:
         x, y = self._kept.pop(0)
-        y.backward(None if self.is_last else self._receive(self._stage + 1))
+        gradient = None if self.is_last else self._receive(self._stage + 1)
+        with self._context.phase("backward", step, part):
+            y.backward(gradient)
         if self._stage > 0:
             assert x.grad is not None  # noqa: S101 - x requires a gradient
             self._send(x.grad, self._stage - 1)
@@ -141,26 +172,33 @@ def mesh_shape(world_size: int) -> tuple[int, int, int]:
     return shapes.get(world_size, (1, world_size, 1))
 
 
+def new_stage(context: JobContext, tp: dist.ProcessGroup, *, seed: int) -> nn.Module:
+    """The layers of one stage; equal seeds and places give equal parameters."""
+    torch.manual_seed(context.options.seed * 64 + seed * 8 + dist.get_rank(tp))
+    layers = (SplitLayer(context.options.hidden, tp) for _ in range(context.options.layers))
+    return nn.Sequential(*layers)
+
+
 def run_tp_pp_dp(context: JobContext) -> None:
     """The steps of the module's description."""
     mesh = init_device_mesh("cpu", mesh_shape(context.world_size), mesh_dim_names=AXES)
     pp, dp, tp = (mesh.get_group(axis) for axis in AXES)
     for group in (pp, dp, tp):
         context.note_group(group)
-    torch.manual_seed(context.options.seed * 64 + dist.get_rank(pp) * 8 + dist.get_rank(tp))
-    layers = (SplitLayer(context.options.hidden, tp) for _ in range(context.options.layers))
-    model = nn.Sequential(*layers)
+    model = new_stage(context, tp, seed=dist.get_rank(pp))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    pipeline = PipelineEnd(context, pp, model)
-    for step in context.steps():
+    pipeline = PipelineEnd(context, pp, model, dp)
+    for step in context.steps(between=interludes(context, model, pipeline.evaluate)):
         pipeline.run_step(step, dist.get_rank(dp))
-        norm = reduce_gradients(context, step, model, dp)
-        dist.all_reduce(norm)
-        if pipeline.is_last:
-            dist.all_reduce(pipeline.loss, group=dp)
-        context.loss = norm + pipeline.loss
-        optimizer.step()
-        optimizer.zero_grad()
+        with context.phase("grad_sync", step):
+            norm = reduce_gradients(context, step, model, dp)
+        with context.phase("optimizer", step):
+            dist.all_reduce(norm)
+            if pipeline.is_last:
+                dist.all_reduce(pipeline.loss, group=dp)
+            context.loss = norm + pipeline.loss
+            optimizer.step()
+            optimizer.zero_grad()
 
 
 def reduce_gradients(

@@ -14,6 +14,7 @@ Whether anything is recorded is decided by the environment of this process (``co
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import platform
@@ -152,6 +153,7 @@ def main(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     results = options.folder / "results.jsonl"
     results.unlink(missing_ok=True)
+    gc.freeze()  # no rank looks through torch's objects when it ends: a second of CPU for each
     for fields in json.loads(options.plan.read_text()):
         fields["arguments"] = tuple(fields["arguments"])
         result = run_episode(Episode(**fields), options.folder)

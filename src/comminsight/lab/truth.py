@@ -9,7 +9,13 @@ and a killed rank loses no line that it had written. Times are CLOCK_MONOTONIC n
 ``job``         ``job seed world_size pid begin_ns``
 ``group``       ``name desc members`` (global ranks in group order)
 ``step_begin``  ``step begin_ns`` (a step that never ends has only this line)
-``step``        ``step begin_ns end_ns loss`` (the loss as a hexadecimal float)
+``step``        ``step begin_ns end_ns loss`` (the loss as a hexadecimal float); serving jobs add
+                ``mode``: prefill, decode or mixed
+``phase``       ``step phase microbatch begin_ns end_ns``: forward, backward, grad_sync, optimizer;
+                jobs with several chunks per stage add ``chunk``
+``evaluation``  ``step begin_ns end_ns``: behind this step
+``checkpoint``  ``step begin_ns end_ns``: behind this step
+``idle``        ``begin_ns end_ns``: nobody asked for anything
 ``late``        ``step begin_ns end_ns``: planted sleep of this rank
 ``stop``        ``step begin_ns``: this rank now stays away
 ``slow``        ``step begin_ns end_ns``: this rank was frozen during a transfer
