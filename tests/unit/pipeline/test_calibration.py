@@ -59,13 +59,13 @@ def test_preview_changes_nothing(run: Path) -> None:
 
 def test_apply_is_shown_by_every_reader_and_clear_takes_it_back(run: Path) -> None:
     raw = files_of(run)
-    raw_steps = open_run(run).steps
+    raw_steps = open_run(run).session_steps
     view = open_run(run).calibration.apply(ACT)
     (third,) = [s for s in view.correction.sessions if s.global_rank == 3]
     opened = open_run(run)
     assert opened.calibration.state.view is StepView.CALIBRATED
     assert steps_of_rank(run, 3) == sorted({number for number, _ in third.numbers()})
-    assert opened.steps == raw_steps
+    assert opened.session_steps == raw_steps
     report = opened.report()
     assert report.facts.step_view == "calibrated"
     assert "note.calibrated" in {note.code for note in report.notes}
@@ -82,7 +82,8 @@ def test_history_is_only_added_to(run: Path) -> None:
     calibration.apply(ACT)
     first = files_of(run / "calibration")
     calibration.clear(ACT)
-    history = calibration.apply(ACT) and calibration.history()
+    calibration.apply(ACT)
+    history = calibration.history()
     after = files_of(run / "calibration")
     assert {name: after[name] for name in first} == first
     assert sorted(set(after) - set(first)) == ["history-000002.json", "history-000003.json"]
@@ -125,6 +126,7 @@ def test_other_templates_make_it_stale_and_apply_computes_it_anew(
     assert "note.calibration_stale" in {note.code for note in changed.notes()}
     changed.calibration.apply(ACT)
     assert changed.calibration.state.view is StepView.CALIBRATED
+    assert changed.calibration.correction is not None
     assert changed.calibration.correction.templates[0].version == 7
     assert open_run(run).calibration.state.stale == "templates"
 
