@@ -30,7 +30,7 @@ from comminsight.semantics.reorder import OrderSnapshot, Reorder
 from comminsight.semantics.selection import Judge, Trial, select
 from comminsight.semantics.template import Template
 
-SNAPSHOT_VERSION = 2
+SNAPSHOT_VERSION = 3
 _FIRST_LOOK_OPS = 16
 _PORTION = 16_384  # records per pass: enough to pay for the calls, few enough to stay in the cache
 
@@ -218,6 +218,7 @@ class SessionEngine:
         """Try all templates on the held ops; adopt the winner with the steps of its trial."""
         held = np.concatenate([*self._held, empty_batch()])
         self._held = [held]
+        self._comms.infer(held, self.identity.global_rank)
         assert self._judge is not None  # noqa: S101 - kept while a template is sought
         may_wait = not is_end and len(held) < self.settings.patience_ops
         trials = self._judge.try_all(

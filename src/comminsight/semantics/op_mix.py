@@ -1,0 +1,179 @@
+"""What kinds of ops each communicator of one session carries: the evidence for its role.
+
+Data are collectives and P2P ops above ``DATA_BYTES``, control ops those up to ``CONTROL_BYTES`` and
+barriers; what lies between is neither. A group call that reaches three partners, or the caller
+itself, is an exchange among all members, whatever the library made of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from comminsight.model.event import take_rows
+from comminsight.model.ops import P2P_OPS, DType, Op
+from comminsight.model.records import is_op
+
+CONTROL_BYTES = 64
+DATA_BYTES = 1024
+_EXCHANGE_PARTNERS = 3
+_AT_ONCE = 3  # rows apart: ops of other communicators may overlap
+_P2P = tuple(P2P_OPS)
+_FLOATS = (DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32, DType.FLOAT64)
+_NO_PLACES = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class OpMix:
+    """The ops of one communicator as one session saw them, data unless stated otherwise.
+
+    ``ways`` are (op, way) of P2P with way 1 to the next comm rank, -1 to the previous one, 2 to
+    both (of two), 0 to another. ``longest_run`` is by op, among the communicator's own data.
+    ``n_in_turns`` counts gathers that a scatter follows at once. ``longest_p2p`` is the longest run
+    of sends or of receives; ``n_alone`` are group calls with P2P in one direction only, ``n_both``
+    those with both.
+    ``places`` and ``marks`` are row numbers: of the data collectives, and of what moves on one
+    microbatch or layer (P2P and exchanges).
+    """
+
+    comm_index: int
+    size: int
+    rank: int
+    n_ops: int = 0
+    counts: dict[int, int] = field(default_factory=dict)
+    controls: dict[tuple[int, bool], int] = field(default_factory=dict)
+    n_repeated_control: int = 0
+    n_sizes: int = 0
+    longest_run: dict[int, int] = field(default_factory=dict)
+    n_in_turns: int = 0
+    ways: frozenset[tuple[int, int]] = frozenset()
+    n_exchanges: int = 0
+    longest_p2p: int = 0
+    n_alone: int = 0
+    n_both: int = 0
+    scattered_bytes: frozenset[int] = frozenset()
+    reduced_bytes: frozenset[int] = frozenset()
+    places: np.ndarray = field(default_factory=lambda: _NO_PLACES)
+    marks: np.ndarray = field(default_factory=lambda: _NO_PLACES)
+
+    @property
+    def n_data(self) -> int:
+        """Data collectives, exchanges left out."""
+        return len(self.places)
+
+    @property
+    def has_p2p(self) -> bool:
+        """Whether there is P2P between single partners."""
+        return bool(self.ways)
+
+    @property
+    def is_control_only(self) -> bool:
+        """Nothing but numbers and barriers."""
+        return not (self.n_data or self.has_p2p or self.n_exchanges) and bool(self.controls)
+
+
+def op_mixes(
+    rows: np.ndarray, comm_index: np.ndarray, sizes: np.ndarray, ranks: np.ndarray
+) -> list[OpMix]:
+    """One mix per communicator that has ops in ``rows`` (``OP_DTYPE``, in order of their start).
+
+    ``comm_index`` is each row's entry in ``sizes`` and ``ranks``, 0 where unknown; those are left
+    out.
+    """
+    known = np.flatnonzero(is_op(rows) & (comm_index > 0))
+    order = known[np.argsort(comm_index[known], kind="stable")]
+    numbers, firsts = np.unique(comm_index[order], return_index=True)
+    ends = [*firsts[1:].tolist(), len(order)]
+    return [
+        _mix(number, int(sizes[number]), int(ranks[number]), rows, order[first:end])
+        for number, first, end in zip(numbers.tolist(), firsts.tolist(), ends, strict=True)
+    ]
+
+
+def _mix(comm_index: int, size: int, rank: int, rows: np.ndarray, places: np.ndarray) -> OpMix:
+    own = take_rows(rows, places)
+    op, size_bytes = np.ascontiguousarray(own["op"]), np.ascontiguousarray(own["size_bytes"])
+    is_p2p = np.isin(op, _P2P)
+    is_exchange, n_exchanges = _exchanges(own, is_p2p, rank)
+    is_control = ((size_bytes <= CONTROL_BYTES) | (op == Op.BARRIER)) & ~is_p2p & ~is_exchange
+    is_large = size_bytes > DATA_BYTES
+    is_data = is_large & ~is_p2p & ~is_exchange
+    controls = _controls(own[is_control])
+    ways = own[is_p2p & is_large & ~is_exchange]
+    n_alone, n_both = _group_calls(ways)
+    data = op[is_data]
+    return OpMix(
+        comm_index=comm_index, size=size, rank=rank, n_ops=len(own), counts=_counted(data),
+        controls=controls, n_repeated_control=max(controls.values(), default=0),
+        n_sizes=len(np.unique(size_bytes[is_data])),
+        longest_run=_longest_runs(data), n_in_turns=_n_in_turns(data, places[is_data]),
+        ways=_ways(ways, size, rank), n_exchanges=n_exchanges,
+        longest_p2p=max(_longest_runs(ways["op"]).values(), default=0), n_alone=n_alone,
+        n_both=n_both,
+        scattered_bytes=frozenset(size_bytes[is_data & (op == Op.REDUCE_SCATTER)].tolist()),
+        reduced_bytes=frozenset(size_bytes[is_data & (op == Op.ALL_REDUCE)].tolist()),
+        places=places[is_data], marks=places[is_large & (is_p2p | is_exchange)],
+    )  # fmt: skip
+
+
+def _counted(values: np.ndarray) -> dict[int, int]:
+    found, counts = np.unique(values, return_counts=True)
+    return dict(zip(found.tolist(), counts.tolist(), strict=True))
+
+
+def _controls(own: np.ndarray) -> dict[tuple[int, bool], int]:
+    """How often each (op, is it on floats) of the control ops occurs."""
+    is_float = np.isin(own["dtype"], _FLOATS)
+    keys = own["op"].astype(np.int64) * 2 + is_float
+    return {(key >> 1, bool(key & 1)): n for key, n in _counted(keys).items()}
+
+
+def _exchanges(own: np.ndarray, is_p2p: np.ndarray, rank: int) -> tuple[np.ndarray, int]:
+    """Which ops belong to exchanges among all members, and how many exchanges those are."""
+    is_one = own["op"] == Op.ALL_TO_ALL
+    grouped = np.flatnonzero(is_p2p & (own["group_id"] > 0))
+    if not len(grouped):
+        return is_one, int(np.count_nonzero(is_one))
+    group, peer = own["group_id"][grouped].astype(np.int64), own["peer_or_root"][grouped]
+    pairs = np.unique(group << 32 | (peer.astype(np.int64) & 0xFFFFFFFF))
+    groups, n_partners = np.unique(pairs >> 32, return_counts=True)
+    fans = np.union1d(groups[n_partners >= _EXCHANGE_PARTNERS], group[peer == rank])
+    is_one = is_one.copy()
+    is_one[grouped[np.isin(group, fans)]] = True
+    return is_one, int(np.count_nonzero(own["op"] == Op.ALL_TO_ALL)) + len(fans)
+
+
+def _group_calls(p2p: np.ndarray) -> tuple[int, int]:
+    """Group calls with sends or receives only, and with both."""
+    grouped = p2p[p2p["group_id"] > 0]
+    groups = grouped["group_id"].astype(np.int64)
+    kinds = np.unique(groups << 1 | (grouped["op"] == Op.SEND))
+    _, n_kinds = np.unique(kinds >> 1, return_counts=True)
+    return int(np.count_nonzero(n_kinds == 1)), int(np.count_nonzero(n_kinds == 2))
+
+
+def _ways(p2p: np.ndarray, size: int, rank: int) -> frozenset[tuple[int, int]]:
+    pairs = set(zip(p2p["op"].tolist(), p2p["peer_or_root"].tolist(), strict=True))
+    return frozenset((op, _way(peer, size, rank)) for op, peer in pairs if peer >= 0)
+
+
+def _way(peer: int, size: int, rank: int) -> int:
+    if size == 2:  # next and previous are one
+        return 2
+    offset = (peer - rank) % max(size, 1)
+    return 1 if offset == 1 else -1 if offset == size - 1 else 0
+
+
+def _longest_runs(ops: np.ndarray) -> dict[int, int]:
+    starts = np.flatnonzero(np.diff(ops.astype(np.int64), prepend=-1))
+    lengths = np.diff(np.append(starts, len(ops)))
+    longest: dict[int, int] = {}
+    for op, length in zip(ops[starts].tolist(), lengths.tolist(), strict=True):
+        longest[op] = max(longest.get(op, 0), length)
+    return longest
+
+
+def _n_in_turns(ops: np.ndarray, places: np.ndarray) -> int:
+    is_pair = (ops[:-1] == Op.ALL_GATHER) & (ops[1:] == Op.REDUCE_SCATTER)
+    return int(np.count_nonzero(is_pair & (np.diff(places) <= _AT_ONCE)))
