@@ -24,3 +24,9 @@ if ! "$venv/bin/python" -c 'import torch' 2>/dev/null; then
     step "torch could not be installed: $(tail -n 1 "$venv/torch-missing.txt")"
   fi
 fi
+# Ray is an extra: without it the rebuild runs on processes, and the tests of the cluster are skipped.
+if ! "$venv/bin/python" -c 'import ray' 2>/dev/null; then
+  step "ray 2.60.0"
+  $pip install 'ray==2.60.0' >"$venv/ray-install.log" 2>&1 ||
+    step "ray could not be installed: $(tail -n 1 "$venv/ray-install.log")"
+fi

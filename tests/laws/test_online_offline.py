@@ -18,12 +18,8 @@ from hypothesis import strategies as st
 
 from comminsight.model.step import StepSummary
 from comminsight.pipeline.rebuild import settings_with
-from comminsight.pipeline.rebuild_tasks import (
-    ParquetTask,
-    SegmentsTask,
-    rebuild_parquet,
-    rebuild_segments,
-)
+from comminsight.pipeline.rebuild_archive import ParquetTask, rebuild_parquet
+from comminsight.pipeline.rebuild_tasks import SegmentsTask, rebuild_segments
 from comminsight.pipeline.session_steps import SessionStepper
 from comminsight.pipeline.snapshots import snapshot_path
 from comminsight.semantics.engine import SessionEngine

@@ -32,3 +32,10 @@ class EventFormat(StrEnum):
 
     PARQUET = "parquet"
     INSPECTOR = "inspector"
+
+
+class ExecutorKind(StrEnum):
+    """Where the tasks of a rebuild run."""
+
+    POOL = "pool"
+    RAY = "ray"

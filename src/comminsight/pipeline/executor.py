@@ -1,7 +1,7 @@
 """Independent tasks on many cores: ``map_unordered`` with one result per item, whatever happens.
 
-A task takes a small, hashable item (paths and words) and returns a small value (paths and counts); the data
-stay in files. It must be idempotent: it may run again after its worker died.
+A task takes a small, hashable item (paths and words) and returns a small value (paths and counts);
+the data stay in files. It must be idempotent: it may run again after its worker died.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class PoolExecutor:
 
     When a worker is killed the pool is built anew and what was under way runs again, each task
     alone, so that a task that kills its worker (out of memory, say) is told from its neighbours.
-    After ``MAX_KILLS`` kills it is given up.
+    After ``MAX_KILLS`` kills that were its own it is given up.
     """
 
     def __init__(self, workers: int) -> None:
@@ -149,11 +149,12 @@ class PoolExecutor:
     ) -> Iterator[Ok[Item, Value] | Err[Item]]:
         """The pool is broken: results that came through, and who is to run again."""
         self.close()
+        is_alone = len(flight) == 1  # of several nobody knows which it was
         for future, item in flight.items():
             if future.exception() is None:
                 yield future.result()
                 continue
-            kills[item] = kills.get(item, 0) + 1
+            kills[item] = kills.get(item, 0) + is_alone
             if kills[item] >= MAX_KILLS:
                 yield Err(item, f"killed its worker {kills[item]} times")
             else:

@@ -1,4 +1,4 @@
-"""The first stage of a rebuild, one task per session or per archived file: records to steps.
+"""The first stage of a rebuild, one task per session: records to steps.
 
 A task takes paths and returns paths. Its outputs have names that follow from the session, are
 written aside and put in place whole, so that it may be run again at any time.
@@ -23,10 +23,6 @@ from comminsight.pipeline.session_steps import SessionStepper
 from comminsight.pipeline.stored_session import open_stored
 from comminsight.pipeline.templates import load_templates
 from comminsight.semantics.template import Template
-from comminsight.store.archive import Archive
-from comminsight.store.events import EVENTS, NET, NOTICES
-from comminsight.store.replay import EventsFile, session_batches
-from comminsight.store.sessions import comm_rows_of, read_sessions
 
 STAGING_PREFIX = ".part-"
 SAVE_RECORDS = 1 << 22  # steps wait in memory for at most this many records
@@ -36,15 +32,6 @@ class SegmentsTask(msgspec.Struct, frozen=True):
     """Rebuild the session whose segments lie in ``folder``."""
 
     folder: str
-    steps_folder: str
-    template_folders: tuple[str, ...] = ()
-
-
-class ParquetTask(msgspec.Struct, frozen=True):
-    """Rebuild the sessions of one block of an export (``name`` is that of its files)."""
-
-    root: str
-    name: str
     steps_folder: str
     template_folders: tuple[str, ...] = ()
 
@@ -65,28 +52,13 @@ def rebuild_segments(task: SegmentsTask) -> tuple[Rebuilt, ...]:
     session = open_stored(Path(task.folder))
     if session.is_shared:
         return (Rebuilt(session.identity, is_shared=True),)
-    stepper = _stepper(task.steps_folder, task.template_folders, session.identity, session.settings)
-    return (_run(stepper, session.comms, session.batches(), is_over=session.is_over),)
+    stepper = stepper_for(
+        task.steps_folder, task.template_folders, session.identity, session.settings
+    )
+    return (run_through(stepper, session.comms, session.batches(), is_over=session.is_over),)
 
 
-def rebuild_parquet(task: ParquetTask) -> tuple[Rebuilt, ...]:
-    """The steps of all sessions of a block, written. Raises InputError when it cannot be read."""
-    archive = Archive.local(task.root)
-    entries = read_sessions(archive, f"sessions/{task.name}.json")
-    files = []
-    for table in (EVENTS, NET, NOTICES):
-        path = archive.path_of(f"{table.folder}/{task.name}.parquet")
-        if table is EVENTS or path.is_file():
-            files.append(EventsFile(path, table))
-    rebuilt = []
-    for entry in entries:
-        stepper = _stepper(task.steps_folder, task.template_folders, entry.identity, entry.settings)
-        batches = session_batches(files, entry.identity.session_id)
-        rebuilt.append(_run(stepper, comm_rows_of(entry), batches, is_over=entry.is_over))
-    return tuple(rebuilt)
-
-
-def _stepper(
+def stepper_for(
     steps_folder: str,
     template_folders: tuple[str, ...],
     identity: SessionIdentity,
@@ -103,9 +75,10 @@ def _templates(folders: tuple[str, ...]) -> Sequence[Template]:
     return load_templates([Path(folder) for folder in folders])
 
 
-def _run(
+def run_through(
     stepper: SessionStepper, comms: np.ndarray, batches: Iterable[np.ndarray], *, is_over: bool
 ) -> Rebuilt:
+    """All of the session's records through the stepper, its files put in place."""
     n_records, n_saved = 0, 0
     for batch in batches:
         stepper.push(comms, batch)
