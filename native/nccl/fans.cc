@@ -112,12 +112,6 @@ void split(Door& d, Fan& fan, ci_slot& slot) {
   const uint64_t group = load_relaxed(fan.group);
   const uint32_t n = load_relaxed(fan.n_calls);
   ci_record call;
-  load_words(&call, &fan.calls[0].record, sizeof call);
-  store_relaxed(slot.record.flags, load_relaxed(slot.record.flags) & ~uint32_t{CI_OPFLAG_COALESCED});
-  store_relaxed(slot.record.n_folded, 0);
-  store_relaxed(slot.record.op, call.op);
-  store_relaxed(slot.record.count, call.count);
-  store_relaxed(slot.record.size_bytes, call.size_bytes);
   store_relaxed(fan.calls[0].op, load_relaxed(fan.op));
   for (uint32_t i = 1; i < n; i++) {
     load_words(&call, &fan.calls[i].record, sizeof call);
@@ -125,6 +119,13 @@ void split(Door& d, Fan& fan, ci_slot& slot) {
     store_relaxed(fan.calls[i].op, reinterpret_cast<uint64_t>(handle));
     if (token_of(handle).type() == kCallToken) join_group(d, Token::of(group), reinterpret_cast<uint64_t>(handle));
   }
+  // Last: a process killed in between leaves a call twice, not lost.
+  load_words(&call, &fan.calls[0].record, sizeof call);
+  store_relaxed(slot.record.flags, load_relaxed(slot.record.flags) & ~uint32_t{CI_OPFLAG_COALESCED});
+  store_relaxed(slot.record.n_folded, 0);
+  store_relaxed(slot.record.op, call.op);
+  store_relaxed(slot.record.count, call.count);
+  store_relaxed(slot.record.size_bytes, call.size_bytes);
   set_stage(fan, Fan::kSplit);
 }
 
