@@ -11,6 +11,7 @@ result depends on the steps alone.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -51,9 +52,9 @@ def calibrate(sessions: Sequence[SessionStepList]) -> tuple[SessionCorrection, .
         return ()
     numbered = _number(table)
     ends = np.flatnonzero(np.r_[table.sessions[1:] != table.sessions[:-1], True]) + 1
-    starts = np.r_[0, ends[:-1]]
+    starts, span_starts = np.r_[0, ends[:-1]], _span_starts(table, numbered)
     return tuple(
-        _session(one, numbered, table, range(first, end))
+        _session(one, numbered, table, range(first, end), span_starts)
         for one, first, end in zip(with_steps, starts.tolist(), ends.tolist(), strict=True)
     )
 
@@ -115,32 +116,53 @@ def _is_split(table: StepTable, steps: np.ndarray) -> np.ndarray:
 
 
 def _session(
-    one: SessionStepList, numbered: _Numbered, table: StepTable, rows: range
+    one: SessionStepList, numbered: _Numbered, table: StepTable, rows: range, starts: np.ndarray
 ) -> SessionCorrection:
-    spans: list[StepSpan] = []
-    for place, row in enumerate(rows):
-        span = _span(one.steps[place].step, numbered, table, row)
-        if spans and (joined := _joined(spans[-1], span)) is not None:
-            spans[-1] = joined
-        else:
-            spans.append(span)
+    """``starts`` are the rows at which a span begins, of all sessions."""
+    first, end = np.searchsorted(starts, (rows.start, rows.stop)).tolist()
+    own = [*starts[first:end].tolist(), rows.stop]
+    spans = (_span(numbered, table, row, until - row) for row, until in itertools.pairwise(own))
     return SessionCorrection(
         session_id=one.identity.session_id, global_rank=one.identity.global_rank,
         part=int(numbered.parts[rows.start]), spans=tuple(spans), missing=_missing(numbered, rows),
     )  # fmt: skip
 
 
-def _span(local_step: int, numbered: _Numbered, table: StepTable, row: int) -> StepSpan:
+def _span_starts(table: StepTable, numbered: _Numbered) -> np.ndarray:
+    """The rows that do not just go on from the row before, with the same to be said of them."""
+    unknown = numbered.steps == UNKNOWN_STEP
+    said = np.vstack([
+        numbered.is_agreed, numbered.by_order, numbered.by_place, numbered.is_contrary,
+        numbered.is_split, numbered.n_before, numbered.n_behind, unknown, _has_no_op(table),
+    ])  # fmt: skip
+    is_odd = numbered.is_split | (numbered.n_before + numbered.n_behind > 0)
+    goes_on = table.follows & ~is_odd
+    goes_on[1:] &= (said[:, 1:] == said[:, :-1]).all(axis=0)
+    goes_on[1:] &= unknown[1:] | (np.diff(numbered.steps) == 1)
+    goes_on[1:] &= np.diff(table.local_steps) == 1
+    return np.flatnonzero(~goes_on)
+
+
+def _has_no_op(table: StepTable) -> np.ndarray:
+    keys = np.array([table.anchors, table.firsts, table.lasts])
+    found: np.ndarray = (keys == NO_KEY).all(axis=0)
+    return found
+
+
+def _span(numbered: _Numbered, table: StepTable, row: int, n_steps: int) -> StepSpan:
+    local_step = int(table.local_steps[row])
     if numbered.steps[row] == UNKNOWN_STEP:
+        keys = (table.anchors[row], table.firsts[row], table.lasts[row])
+        reason = "no_shared_op" if all(key == NO_KEY for key in keys) else "not_linked"
         return StepSpan(
-            local_step=local_step, n_steps=1, step=LEFT_RAW, mark=StepMark.RAW,
-            confidence=Confidence.NONE, reason=_reason(numbered, table, row),
+            local_step=local_step, n_steps=n_steps, step=LEFT_RAW, mark=StepMark.RAW,
+            confidence=Confidence.NONE, reason="contrary" if numbered.is_contrary[row] else reason,
         )  # fmt: skip
     before, behind = int(numbered.n_before[row]), int(numbered.n_behind[row])
     mark = StepMark.SPLIT if numbered.is_split[row] else StepMark.NONE
     proofs, confidence = _proofs(numbered, row)
     return StepSpan(
-        local_step=local_step, n_steps=1, step=int(numbered.steps[row]),
+        local_step=local_step, n_steps=n_steps, step=int(numbered.steps[row]),
         mark=StepMark.FUSED if before + behind else mark, confidence=confidence, proofs=proofs,
         n_before=before, n_behind=behind,
     )  # fmt: skip
@@ -160,38 +182,16 @@ def _proofs(numbered: _Numbered, row: int) -> tuple[tuple[StepProof, ...], Confi
     return proofs, Confidence.HIGH if len(proofs) > 1 else Confidence.MEDIUM
 
 
-def _reason(numbered: _Numbered, table: StepTable, row: int) -> str:
-    if numbered.is_contrary[row]:
-        return "contrary"
-    keys = (table.anchors[row], table.firsts[row], table.lasts[row])
-    return "no_shared_op" if all(key == NO_KEY for key in keys) else "not_linked"
-
-
-def _joined(left: StepSpan, right: StepSpan) -> StepSpan | None:
-    """The two as one span, if the right one just goes on."""
-    is_plain = left.mark is right.mark and left.mark in {StepMark.NONE, StepMark.RAW}
-    goes_on = right.step == (left.step if left.step == LEFT_RAW else left.step + left.n_steps)
-    said_alike = (left.confidence, left.proofs, left.reason) == (
-        right.confidence, right.proofs, right.reason,
-    )  # fmt: skip
-    if not (is_plain and goes_on and said_alike):
-        return None
-    return StepSpan(
-        local_step=left.local_step, n_steps=left.n_steps + right.n_steps, step=left.step,
-        mark=left.mark, confidence=left.confidence, proofs=left.proofs, reason=left.reason,
-    )  # fmt: skip
-
-
 def _missing(numbered: _Numbered, rows: range) -> str:
     """Training steps that no step of the session covers, between its first and its last."""
-    own = np.array([row for row in rows if numbered.steps[row] != UNKNOWN_STEP], np.int64)
+    own = rows.start + np.flatnonzero(numbered.steps[rows.start : rows.stop] != UNKNOWN_STEP)
     if not len(own):
         return ""
     low = numbered.steps[own] - numbered.n_before[own]
-    high = numbered.steps[own] + numbered.n_behind[own]
-    begins = np.maximum.accumulate(high)[:-1] + 1
+    high = np.maximum.accumulate(numbered.steps[own] + numbered.n_behind[own])
+    gaps = np.flatnonzero(low[1:] > high[:-1] + 1)
     return range_compress(
         step
-        for begin, end in zip(begins.tolist(), low[1:].tolist(), strict=True)
-        for step in range(begin, end)
+        for begin, end in zip(high[gaps].tolist(), low[gaps + 1].tolist(), strict=True)
+        for step in range(begin + 1, end)
     )

@@ -70,10 +70,11 @@ def fill_between(table: StepTable, steps: np.ndarray) -> np.ndarray:
     as many numbers are free; the mask of these rows."""
     filled = np.zeros(len(table), np.bool_)
     known = np.flatnonzero(steps != UNKNOWN_STEP)
-    for before, behind in zip(known[:-1].tolist(), known[1:].tolist(), strict=True):
+    for at in np.flatnonzero(np.diff(known) > 1).tolist():
+        before, behind = known[at : at + 2].tolist()
         n = behind - before - 1
         is_one = table.sessions[before] == table.sessions[behind]
-        if n and is_one and steps[behind] - steps[before] == n + 1:
+        if is_one and steps[behind] - steps[before] == n + 1:
             steps[before + 1 : behind] = np.arange(steps[before] + 1, steps[behind])
             filled[before + 1 : behind] = True
     return filled

@@ -7,7 +7,7 @@ sends to another.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +40,7 @@ class StepTable:
     """
 
     sessions: np.ndarray
+    local_steps: np.ndarray
     anchors: np.ndarray
     firsts: np.ndarray
     lasts: np.ndarray
@@ -65,19 +66,15 @@ class StepTable:
 
 def step_table(sessions: Sequence[SessionStepList]) -> StepTable:
     """All steps in the order of the sessions."""
-    rows = [(number, one, step) for number, one in enumerate(sessions) for step in one.steps]
     streams: dict[_Stream, int] = {}
-    keys = np.array(
-        [
-            [_key(evidence, one, streams) for evidence in (step.anchor, step.first, step.last)]
-            for _, one, step in rows
-        ],
-        np.int64,
-    ).reshape(-1, 3)
+    keys = np.array([key for one in sessions for key in _keys(one, streams)], np.int64)
+    anchors, firsts, lasts = keys.reshape(-1, 3).T
+    steps = [step for one in sessions for step in one.steps]
     return StepTable(
-        sessions=np.array([number for number, _, _ in rows], np.int64),
-        anchors=keys[:, 0], firsts=keys[:, 1], lasts=keys[:, 2],
-        has_loss=np.array([bool(step.n_lost or step.n_late) for _, _, step in rows], np.bool_),
+        sessions=np.repeat(np.arange(len(sessions)), [len(one.steps) for one in sessions]),
+        local_steps=np.array([step.step for step in steps], np.int64),
+        anchors=anchors, firsts=firsts, lasts=lasts,
+        has_loss=np.array([step.n_lost + step.n_late > 0 for step in steps], np.bool_),
     )  # fmt: skip
 
 
@@ -96,18 +93,28 @@ def key_of(stream: int, seqs: np.ndarray) -> np.ndarray:
     return (stream << _SEQ_BITS) | seqs
 
 
-def _key(evidence: StepEvidence | None, one: SessionStepList, streams: dict[_Stream, int]) -> int:
-    if evidence is None or evidence.match_seq <= 0:
-        return NO_KEY
+def _keys(one: SessionStepList, streams: dict[_Stream, int]) -> Iterator[int]:
+    """Anchor, First and Last of each step in turn."""
+    known: dict[tuple[int, int, int], int] = {}  # the few streams of the session, looked up often
+    for step in one.steps:
+        for evidence in (step.anchor, step.first, step.last):
+            if evidence is None or evidence.match_seq <= 0:
+                yield NO_KEY
+                continue
+            kind = (evidence.comm_index, evidence.op, evidence.peer)
+            stream = known.get(kind)
+            if stream is None:
+                stream = known[kind] = _stream(evidence, one, streams)
+            yield NO_KEY if stream < 0 else (stream << _SEQ_BITS) | evidence.match_seq
+
+
+def _stream(evidence: StepEvidence, one: SessionStepList, streams: dict[_Stream, int]) -> int:
+    """The number of the stream, -1 where communicator or partner are unknown."""
     is_known = 0 <= evidence.comm_index < len(one.comm_ids)
     comm_id = int(one.comm_ids[evidence.comm_index]) if is_known else -1
-    if comm_id < 0:
-        return NO_KEY
     ends = (-1, -1)
-    if evidence.op in P2P_OPS:
-        ends = (int(one.comm_ranks[evidence.comm_index]), evidence.peer)
-        if min(ends) < 0:
-            return NO_KEY
-        ends = ends if evidence.op == Op.SEND else ends[::-1]
-    stream = streams.setdefault((comm_id, *ends), len(streams))
-    return (stream << _SEQ_BITS) | evidence.match_seq
+    if evidence.op in P2P_OPS and comm_id >= 0:
+        own = int(one.comm_ranks[evidence.comm_index])
+        ends = (own, evidence.peer) if evidence.op == Op.SEND else (evidence.peer, own)
+        comm_id = comm_id if min(ends) >= 0 else -1
+    return -1 if comm_id < 0 else streams.setdefault((comm_id, *ends), len(streams))
