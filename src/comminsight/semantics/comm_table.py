@@ -33,7 +33,8 @@ class CommTable:
     """Append-only table of one session; row 0 answers for every ``comm_index`` it does not know."""
 
     __slots__ = (
-        "_inferred", "_named", "_rows", "_words", "hashes", "ranks", "roles", "sizes", "world_size",
+        "_inferred", "_named", "_rows", "_words", "hashes", "is_undecided", "ranks", "roles",
+        "sizes", "world_size",
     )  # fmt: skip
 
     def __init__(self, world_size: int = -1) -> None:
@@ -46,6 +47,7 @@ class CommTable:
         self._words = [CommRole.UNKNOWN.value]
         self._named: dict[int, CommRole] = {}
         self._inferred: dict[int, CommRole] = {}
+        self.is_undecided = False  # whether ops that move data have no role yet
 
     def add(self, rows: np.ndarray) -> None:
         """Take rows (``COMM_DTYPE``); a row already known is not taken twice."""
@@ -71,18 +73,19 @@ class CommTable:
         for index in self._inferred:
             self._set_role(index, self._role_by_row(index)[0])
         self._inferred.clear()
+        self.is_undecided = False
         if len(self._named) == len(self._rows):
             return
         known = self.clip(np.ascontiguousarray(rows["comm_index"]))
-        clues = session_clues(
-            op_mixes(rows, known, self.sizes, self.ranks),
-            Place(self.world_size, global_rank), self._named,
-        )  # fmt: skip
-        for comm_index, own in clues.items():
-            role = guess(own).role
+        mixes = op_mixes(rows, known, self.sizes, self.ranks)
+        clues = session_clues(mixes, Place(self.world_size, global_rank), self._named)
+        for mix in (mix for mix in mixes if mix.comm_index in clues):
+            role = guess(clues[mix.comm_index]).role
             if role is not CommRole.UNKNOWN:
-                self._inferred[comm_index] = role
-                self._set_role(comm_index, role)
+                self._inferred[mix.comm_index] = role
+                self._set_role(mix.comm_index, role)
+            else:
+                self.is_undecided |= not mix.is_control_only
 
     def to_bytes(self) -> bytes:
         """All rows and inferred roles, to be read back with ``from_bytes``."""

@@ -225,7 +225,7 @@ class SessionEngine:
             held, self._comms, self._order.losses,
             min_steps=1 if is_end else self.settings.min_steps, is_end=is_end,
         )  # fmt: skip
-        winner = select(trials, may_wait=may_wait)
+        winner = select(trials, may_wait=may_wait, has_open_roles=self._comms.is_undecided)
         self.selection = tuple(trial.score() for trial in trials)
         if winner is not None:
             return self._adopt(winner, held)

@@ -18,6 +18,7 @@ from comminsight.model.records import is_op
 CONTROL_BYTES = 64
 DATA_BYTES = 1024
 _EXCHANGE_PARTNERS = 3
+_AT_ONCE_RATIO = 0.1  # of the usual time between P2P ops
 _AT_ONCE = 3  # rows apart: ops of other communicators may overlap
 _P2P = tuple(P2P_OPS)
 _FLOATS = (DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32, DType.FLOAT64)
@@ -31,8 +32,8 @@ class OpMix:
     ``ways`` are (op, way) of P2P with way 1 to the next comm rank, -1 to the previous one, 2 to
     both (of two), 0 to another. ``longest_run`` is by op, among the communicator's own data.
     ``n_in_turns`` counts gathers that a scatter follows at once. ``longest_p2p`` is the longest run
-    of sends or of receives; ``n_alone`` are group calls with P2P in one direction only, ``n_both``
-    those with both.
+    of sends or of receives; ``n_alone`` are calls with P2P in one direction only, ``n_both`` those
+    with both at once.
     ``places`` and ``marks`` are row numbers: of the data collectives, and of what moves on one
     microbatch or layer (P2P and exchanges).
     """
@@ -145,12 +146,15 @@ def _exchanges(own: np.ndarray, is_p2p: np.ndarray, rank: int) -> tuple[np.ndarr
 
 
 def _group_calls(p2p: np.ndarray) -> tuple[int, int]:
-    """Group calls with sends or receives only, and with both."""
-    grouped = p2p[p2p["group_id"] > 0]
-    groups = grouped["group_id"].astype(np.int64)
-    kinds = np.unique(groups << 1 | (grouped["op"] == Op.SEND))
-    _, n_kinds = np.unique(kinds >> 1, return_counts=True)
-    return int(np.count_nonzero(n_kinds == 1)), int(np.count_nonzero(n_kinds == 2))
+    """Calls with sends or receives only, and with both: by group call, or by time where the library
+    counts none."""
+    is_send = p2p["op"] == Op.SEND
+    groups = p2p["group_id"].astype(np.int64)
+    if len(p2p) > 1 and not groups.any():
+        gaps_ns = np.diff(p2p["start_ns"])
+        groups = np.cumsum(np.append(0, gaps_ns > _AT_ONCE_RATIO * np.quantile(gaps_ns, 0.75)))
+    _, n_kinds = np.unique(np.unique(groups << 1 | is_send) >> 1, return_counts=True)
+    return int(np.count_nonzero(n_kinds == 1)), int(np.count_nonzero(n_kinds > 1))
 
 
 def _ways(p2p: np.ndarray, size: int, rank: int) -> frozenset[tuple[int, int]]:

@@ -30,6 +30,8 @@ _OFTEN, _RARELY = 0.6, 0.3
 _FORWARD_PASS = 3  # gathers in a row: parameters ahead of layers; activations alternate
 _IN_TURNS = 0.7
 _PAIR = 2
+_ALONE, _NEVER_ALONE = 0.03, 0.005  # of the calls; between them lost records may be the reason
+_MANY_PER_ROUND, _FEW_PER_ROUND = 6, 4
 
 
 class Clue(NamedTuple):
@@ -119,11 +121,14 @@ class _Session:
         if mix in self._spanning:
             yield Clue(CommRole.GLOBAL, 4.0 if len(self._spanning) == 1 else 0.2, "spans_world")
             if len(self._spanning) == 1:
+                yield from _of_one_replica(mix)
                 return
         if mix.n_exchanges:
             yield Clue(CommRole.EP, 3.0, "exchanges")
         elif mix.has_p2p:
             yield from _of_p2p(mix)
+            if mix.size == _PAIR:
+                yield from self._of_pair(mix)
         elif mix.n_data:
             yield from self._of_data(mix)
         elif mix.is_control_only:
@@ -243,6 +248,32 @@ class _Session:
         rank = self._place.global_rank
         return rank >= 0 and mix.rank >= 0 and rank % mix.size != mix.rank
 
+    # P2P between two ranks, where next and previous are one
+
+    def _of_pair(self, mix: OpMix) -> Iterable[Clue]:
+        n_rounds = _n_pairs(mix)
+        if n_rounds < _MIN_MARKS:
+            return
+        others = [_n_pairs(m) for m in self._mixes if m is not mix and m.has_p2p]
+        if others and n_rounds >= _MANY * max(others):
+            yield Clue(CommRole.CP, 1.2, "most_transfers")
+        elif others and n_rounds * _MANY <= max(others):
+            yield Clue(CommRole.PP, 1.2, "few_transfers")
+        yield from self._by_layers(mix, n_rounds)
+        if mix.rank == 1 and self._place.global_rank >= 0 and self._world_size > 0:
+            is_last = self._place.global_rank * 2 >= self._world_size
+            role = CommRole.PP if is_last else CommRole.CP
+            yield Clue(role, 0.7, "last_half" if is_last else "not_outermost")
+
+    def _by_layers(self, mix: OpMix, n_rounds: float) -> Iterable[Clue]:
+        """A ring goes around in every layer, a pipeline once per microbatch: many layers."""
+        inside = [m.n_exchanges or m.n_data for m in self._mixes if m is not mix and not m.has_p2p]
+        per_round = max(inside, default=0) / n_rounds
+        if per_round >= _MANY_PER_ROUND:
+            yield Clue(CommRole.PP, 1.5, "layers_between_transfers")
+        elif 1 < per_round <= _FEW_PER_ROUND:
+            yield Clue(CommRole.CP, 1.2, "transfers_in_every_layer")
+
     # neighbours
 
     def _by_neighbours(self, mix: OpMix, roles: Mapping[int, CommRole]) -> Iterable[Clue]:
@@ -291,7 +322,7 @@ def _of_p2p(mix: OpMix) -> Iterable[Clue]:
     """A pipeline goes forth and back between neighbours, a ring goes around."""
     ways = mix.ways
     if mix.size == _PAIR:
-        yield from _of_pair(mix)
+        yield from _of_two(mix)
         return
     to_next, from_previous = (Op.SEND, 1) in ways, (Op.RECV, -1) in ways
     to_previous, from_next = (Op.SEND, -1) in ways, (Op.RECV, 1) in ways
@@ -305,17 +336,22 @@ def _of_p2p(mix: OpMix) -> Iterable[Clue]:
         yield Clue(CommRole.PP, 1.0, "one_way")
 
 
-def _of_pair(mix: OpMix) -> Iterable[Clue]:
-    """Of two ranks: microbatches in flight are sent one after the other, a ring alternates."""
-    if mix.longest_p2p >= _PAIR and mix.n_alone:
-        yield Clue(CommRole.PP, 2.5, "several_in_flight")
-    elif mix.longest_p2p >= _PAIR:
-        yield Clue(CommRole.PP, 2.0, "several_in_flight")
-    elif mix.n_both and not mix.n_alone:
-        yield Clue(CommRole.CP, 1.8, "send_with_receive")
-    else:
-        yield Clue(CommRole.CP, 0.8, "send_and_receive_in_turns")
-        yield Clue(CommRole.PP, 0.4, "send_and_receive_in_turns")
+def _of_two(mix: OpMix) -> Iterable[Clue]:
+    """A ring sends and receives at once; a pipeline has a send or a receive alone at both ends of
+    a step."""
+    n_calls = mix.n_alone + mix.n_both
+    if mix.n_alone > _ALONE * n_calls:
+        yield Clue(CommRole.PP, 2.3, "sends_alone")
+    elif n_calls >= _MIN_MARKS and mix.n_alone < _NEVER_ALONE * n_calls:
+        yield Clue(CommRole.CP, 1.8, "sends_and_receives_at_once")
+
+
+def _of_one_replica(mix: OpMix) -> Iterable[Clue]:
+    """Activations reduced layer after layer, then gathered, and no norm: a model that serves."""
+    reductions, gathers = mix.counts.get(Op.ALL_REDUCE, 0), mix.counts.get(Op.ALL_GATHER, 0)
+    is_all = reductions + gathers == mix.n_data and not mix.controls and not mix.has_p2p
+    if is_all and gathers > 1 and reductions >= _FEW_PER_ROUND * gathers:
+        yield Clue(CommRole.TP, 5.0, "reduces_then_gathers")
 
 
 def _shard_pairs(mixes: Sequence[OpMix]) -> dict[int, Clue]:

@@ -40,6 +40,7 @@ _NEVER_AGAIN = {REASON_FORBIDDEN, REASON_TOPOLOGY}
 REASON_PARTS = "steps_look_like_parts"
 _MAY_STILL_COME = {REASON_NO_STEPS, REASON_TOO_FEW_OPS, REASON_LEARNING}
 _LEARNING_STEPS = 5  # by then one with an anchor in every step has learnt what it needs
+_ROLE_OPS = 1024  # what these do not tell of a role, more will hardly tell
 _MAX_LEARNING_OPS = 98_304  # within what a session holds at most
 
 
@@ -89,14 +90,19 @@ class Trial:
         )  # fmt: skip
 
 
-def select(trials: list[Trial], *, may_wait: bool) -> Trial | None:
-    """The winner, or None; sets the reason of every trial that fitted but lost."""
+def select(trials: list[Trial], *, may_wait: bool, has_open_roles: bool = False) -> Trial | None:
+    """The winner, or None; sets the reason of every trial that fitted but lost.
+
+    With ``has_open_roles`` (communicators that no name tells and too few ops to infer them) the
+    first ops decide nothing.
+    """
     fitting = [trial for trial in trials if trial.reason == REASON_CHOSEN]
     if not fitting:
         return None
     winner = max(fitting, key=lambda t: (t.template.priority, len(t.steps), t.template.name))
     unproven = [t for t in trials if t.lacks_only_steps]
     must_wait = may_wait and any(t.template.priority > winner.template.priority for t in unproven)
+    must_wait |= may_wait and has_open_roles and winner.n_ops < _ROLE_OPS
     must_wait |= _has_fewer_steps_than_it_takes(winner) and any(
         t.is_learning and t.template.priority > winner.template.priority for t in trials
     )
