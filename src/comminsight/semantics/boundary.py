@@ -6,7 +6,7 @@
 Only after an Anchor or Close of its own may the next Open end a step, so an Open-like sequence in
 the middle of a large step does not split it. Close seen: the step ends at Close, and the ops up
 to the next Open are counted *between*. Close lost but Anchor seen: it ends at the last op before
-the next Open. The first completion of Anchor and of Close counts.
+the next Open. The first completion of Anchor and of Close counts; an op that failed completes none.
 
 A step is emitted when the next Open is complete: only then are its period, its gap and the ops
 after it known, and nothing about it changes later. There is no tail flush: at explicit end a step
@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 
 from comminsight.model.event import OP_DTYPE, OP_FIELDS, OP_RECORD_BYTES
-from comminsight.model.ops import P2P_OPS
+from comminsight.model.ops import P2P_OPS, OpState
 from comminsight.model.step import StepEnd, StepEvidence, StepSummary
 from comminsight.model.topology import SessionIdentity
 from comminsight.semantics.comm_table import CommTable
@@ -34,6 +34,7 @@ from comminsight.semantics.symbols import SymbolCoder
 from comminsight.semantics.template import Template
 
 END_OF_TIME_NS = 1 << 62
+_IS_FAILED = np.isin(np.arange(256), (OpState.FAILED, OpState.ABORTED))
 _EVIDENCE = {"seq", "start_ns", "end_ns", "size_bytes", "comm_index", "peer_or_root", "op"}
 _EVIDENCE |= {"op_seq", "match_seq", "func_seq"}
 _EVIDENCE_FIELDS = [field for field in OP_FIELDS if field[0] in _EVIDENCE]
@@ -112,6 +113,9 @@ class BoundaryMachine:
         classes = self._coder.encode(rows, self._comms)
         self._seen.clear()
         hits = [matcher.feed(classes, self.position) for matcher in self._matchers]
+        failed = np.flatnonzero(_IS_FAILED[rows["state"]])
+        if len(failed):  # it proves nothing: the step did not get behind it
+            hits[1:] = [found.without(failed + self.position) for found in hits[1:]]
         for kind, found in enumerate(hits):
             self.n_hits[kind] += len(found)
         steps = list(self._walk(rows.view(_EVIDENCE_DTYPE), *hits))

@@ -159,6 +159,11 @@ class Hits:
     def __len__(self) -> int:
         return len(self._last)
 
+    def without(self, lasts: np.ndarray) -> Hits:
+        """The completions whose last op is none of these positions."""
+        kept = ~np.isin(self._last, lasts)
+        return Hits(np.asarray(self._last)[kept], np.asarray(self._first)[kept])
+
     def next_from(self, first_at_least: int, last_at_least: int = 0) -> tuple[int, int] | None:
         """(first, last) of the earliest completion that begins and ends at or after a position."""
         index = bisect_left(self._last, max(first_at_least, last_at_least))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from comminsight.model.ops import Op
+from comminsight.model.ops import Op, OpState
 from comminsight.model.step import StepEnd, StepSummary
 from comminsight.semantics.boundary import BoundaryMachine
 from comminsight.semantics.comm_table import CommTable
@@ -216,3 +216,22 @@ def test_an_op_without_a_seen_end_ends_the_step_at_its_start() -> None:
     batch["end_ns"][3] = 0
     (step,) = machine(template()).feed(batch)
     assert step.end_ns == 40 * MS
+
+
+@pytest.mark.parametrize(
+    ("failed", "expected"),
+    [
+        ("", [(0, 2, "close"), (3, 5, "close")]),
+        ("C", [(0, 2, "close"), (3, 5, "explicit")]),
+        ("AC", [(0, 2, "close")]),
+    ],
+)
+@pytest.mark.parametrize("state", [OpState.FAILED, OpState.ABORTED])
+def test_an_op_that_failed_proves_no_end(
+    failed: str, expected: list[tuple[int, int, str]], state: OpState
+) -> None:
+    stepper = machine(template(is_anchor_proof=True))
+    batch = rows("OACOAC")
+    for letter in failed:
+        batch["state"]["OACOAC".rindex(letter)] = state
+    assert shape([*stepper.feed(batch), *stepper.finish()]) == expected
