@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -49,16 +50,21 @@ from comminsight.pipeline.report import rank_rows, run_report, step_rows
 from comminsight.pipeline.step_store import write_steps
 from comminsight.pipeline.step_view import step_ops
 from comminsight.pipeline.stepless import explained, roles_and_ops, template_scores
+from comminsight.pipeline.tables import arrow
 from comminsight.pipeline.template_view import ANY_RANK, template_view
 from comminsight.pipeline.templates import load_templates
 from comminsight.pipeline.trace import run_trace
 from comminsight.semantics.template import Template
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 DEFAULT_OVERDUE_NS = 60_000_000_000
 
 
 class Run:
-    """One run: ``sessions``, ``steps``, ``trace``, ``report()``. Made by ``open_run``."""
+    """One run: ``steps()`` and ``ops()`` as tables, ``report()``, ``sessions``, ``trace``. Made by
+    ``open_run``."""
 
     def __init__(
         self,
@@ -109,7 +115,7 @@ class Run:
         return {s.identity.session_id: rebuild_session(s, templates) for s in self.sessions}
 
     @cached_property
-    def steps(self) -> dict[str, tuple[StepSummary, ...]]:
+    def session_steps(self) -> dict[str, tuple[StepSummary, ...]]:
         """Closed steps by session id."""
         return {name: rebuilt.steps for name, rebuilt in self._rebuilt.items()}
 
@@ -126,7 +132,7 @@ class Run:
     @cached_property
     def trace(self) -> RunTrace:
         """Finished ops and steps of all ranks."""
-        return run_trace(self.sessions, self.steps, world_size(self.sessions))
+        return run_trace(self.sessions, self.session_steps, world_size(self.sessions))
 
     @cached_property
     def aligned_steps(self) -> tuple[AlignedStep, ...]:
@@ -149,6 +155,22 @@ class Run:
     def coverage(self) -> Coverage:
         """What was seen of the run."""
         return run_coverage(self.trace, self.aligned_steps, self.tally)
+
+    @property
+    def _origin(self) -> dict[str, str]:
+        return {"run_id": self.facts.run_id, "step_view": self.calibration.state.view.value}
+
+    def steps(self) -> pa.Table:
+        """One row per step and rank, numbered as the state of the calibration says; the columns
+        stand in ``pipeline.arrow.STEPS``. Raises InputError without pyarrow."""
+        return arrow().steps_table(self.trace, self.aligned_steps, **self._origin)
+
+    def ops(self, *, rank: int | None = None, step: int | None = None) -> pa.Table:
+        """Finished ops of all ranks or one, of all steps or one; the columns stand in
+        ``pipeline.arrow.OPS``. Raises InputError without pyarrow, such a rank or such a step."""
+        return arrow().ops_table(
+            self.trace, self.aligned_steps, rank=rank, step=step, **self._origin
+        )
 
     def step_rows(self) -> tuple[StepRow, ...]:
         """One row per step over all ranks."""
@@ -279,7 +301,7 @@ class Run:
 
     def write_steps(self) -> Path:
         """Write the step summaries of every session into the run's ``steps/``."""
-        return write_steps(self.paths, self.steps)
+        return write_steps(self.paths, self.session_steps)
 
 
 def open_run(

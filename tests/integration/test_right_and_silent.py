@@ -90,7 +90,7 @@ def test_the_steps_are_those_that_the_job_counted(recorded):
         truth = [t for t in read_truth(result.truth) if t["kind"] == "step"]
         for session in run.sessions:
             own = [t for t in truth if t["rank"] == session.identity.global_rank]
-            steps = run.steps[session.identity.session_id]
+            steps = run.session_steps[session.identity.session_id]
             assert [s.step for s in steps] == [t["step"] for t in own]
             for step, told in zip(steps, own, strict=True):
                 assert told["begin_ns"] <= step.start_ns <= step.end_ns <= told["end_ns"]
