@@ -32,6 +32,9 @@ _OF_TABLE = {
     NET.folder: ("seq",),
     NOTICES.folder: ("seq", "start_ns", "reason"),
 }
+_BATCH_ROWS = 16_384  # the engine takes portions of this size
+_BLOCK_ROWS = 2_048  # columns are written into so many records at a time: they fit the cache
+_NO_SEQ = np.iinfo(np.int64).max
 _KIND = {NET.folder: RecordKind.NET, NOTICES.folder: RecordKind.NOTICE}
 
 
@@ -59,17 +62,32 @@ class EventsFile:
             raise InputError(f"is no readable Parquet file: {error}", path=self._path) from error
         check_version((self._file.schema_arrow.metadata or {}).get(VERSION_KEY, b""), self._path)
         self._columns = list(_OF_TABLE[table.folder])
-        self._cached: tuple[int, np.ndarray] = (-1, empty_batch())
+        self._cached: tuple[int, dict[str, np.ndarray]] = (-1, {})
         self.pieces: dict[str, list[Piece]] = {}
         for group in range(self._file.num_row_groups):
             for session_id, piece in self._pieces_of(group):
                 self.pieces.setdefault(session_id, []).append(piece)
 
-    def rows(self, piece: Piece) -> np.ndarray:
-        """The rows of a piece (``OP_DTYPE``; fields that are not read are 0), by start."""
+    def batches(self, piece: Piece) -> Iterator[np.ndarray]:
+        """The rows of a piece by ``seq`` (``OP_DTYPE``; fields that are not read are 0), in parts
+        that stay in the cache."""
         if self._cached[0] != piece.group:
             self._cached = piece.group, self._read(piece.group)
-        return self._cached[1][piece.first : piece.last]
+        columns = {
+            name: values[piece.first : piece.last] for name, values in self._cached[1].items()
+        }
+        seq = columns["seq"]
+        order = np.arange(len(seq)) if _is_ascending(seq) else np.argsort(seq, kind="stable")
+        for first in range(0, len(order), _BATCH_ROWS):
+            rows = np.zeros(min(_BATCH_ROWS, len(order) - first), OP_DTYPE)
+            for block in range(0, len(rows), _BLOCK_ROWS):
+                own = rows[block : block + _BLOCK_ROWS]
+                taken = order[first + block : first + block + len(own)]
+                for name, values in columns.items():
+                    own[name] = values.take(taken)
+            if self._table.folder in _KIND:
+                rows["kind"] = _KIND[self._table.folder]
+            yield rows
 
     def _pieces_of(self, group: int) -> Iterator[tuple[str, Piece]]:
         metadata = self._file.metadata.row_group(group)
@@ -89,15 +107,9 @@ class EventsFile:
             yield str(names.dictionary[codes[end]]), Piece(group, first, end + 1, min_seq)
             first = end + 1
 
-    def _read(self, group: int) -> np.ndarray:
+    def _read(self, group: int) -> dict[str, np.ndarray]:
         table = self._table_of(group, self._columns)
-        rows = np.zeros(table.num_rows, OP_DTYPE)
-        for name in self._columns:
-            rows[name] = _values(table[name], self._table, name)
-        if self._table.folder in _KIND:
-            rows["kind"] = _KIND[self._table.folder]
-        rows["seq_low"] = rows["seq"]
-        return rows
+        return {name: _values(table[name], self._table, name) for name in self._columns}
 
     def _table_of(self, group: int, columns: list[str]) -> pa.Table:
         try:
@@ -110,21 +122,30 @@ class EventsFile:
 
 
 def session_batches(files: Sequence[EventsFile], session_id: str) -> Iterator[np.ndarray]:
-    """All records of a session in ``seq`` order, in batches of about a row group."""
+    """All records of a session in ``seq`` order."""
     found = [(piece, file) for file in files for piece in file.pieces.get(session_id, ())]
     found.sort(key=lambda entry: entry[0].min_seq)
     waiting = empty_batch()
     for number, (piece, file) in enumerate(found):
-        rows = file.rows(piece)
-        waiting = concatenate_rows([waiting, rows]) if len(waiting) else rows
-        seq = np.ascontiguousarray(waiting["seq"])
-        order = np.argsort(seq, kind="stable")
-        n_ready = len(order)
-        if number + 1 < len(found):
-            n_ready = int(np.searchsorted(seq, found[number + 1][0].min_seq, sorter=order))
-        if n_ready:
-            yield take_rows(waiting, order[:n_ready])
-        waiting = take_rows(waiting, order[n_ready:])
+        next_seq = found[number + 1][0].min_seq if number + 1 < len(found) else _NO_SEQ
+        for rows in file.batches(piece):
+            both = _merged(waiting, rows) if len(waiting) else rows
+            # what follows in this piece is larger than its last row
+            n_ready = int(np.searchsorted(both["seq"], min(next_seq, int(rows["seq"][-1]) + 1)))
+            if n_ready:
+                yield both[:n_ready]
+            waiting = both[n_ready:]
+    if len(waiting):
+        yield waiting
+
+
+def _merged(waiting: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    both = concatenate_rows([waiting, rows])
+    return take_rows(both, np.argsort(both["seq"], kind="stable"))
+
+
+def _is_ascending(seq: np.ndarray) -> bool:
+    return bool((seq[1:] > seq[:-1]).all())
 
 
 def _values(column: Any, table: EventTable, name: str) -> np.ndarray:
