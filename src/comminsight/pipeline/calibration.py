@@ -71,7 +71,10 @@ class RunCalibration:
         return self._known[1]
 
     def preview(self) -> CalibrationView:
-        """What ``apply`` would archive; nothing is written."""
+        """What ``apply`` would archive; nothing is written.
+
+        Raises InputError when there is no step to correct.
+        """
         return self._view(self._computed)
 
     def apply(self, act: Act) -> CalibrationView:
@@ -80,11 +83,6 @@ class RunCalibration:
         Raises InputError when there is no step to correct, or when it cannot be written.
         """
         correction = self._computed
-        if not correction.counts.n_local_steps:
-            raise InputError(
-                "has no steps to calibrate", path=str(self._paths.root),
-                next_step="comminsight templates says why no template found any",
-            )  # fmt: skip
         name, sha256 = write_correction(self._paths, correction)
         self._append(
             CalibrationAction.APPLY, act, correction=name, correction_sha256=sha256,
@@ -136,6 +134,11 @@ class RunCalibration:
     def _computed(self) -> Correction:
         _, comm_ids = joined_communicators(self._sessions)
         lists = [self._list(s, comm_ids[s.identity.session_id]) for s in self._sessions]
+        if not any(self._raw_steps.values()):
+            raise InputError(
+                "has no steps to calibrate", path=str(self._paths.root),
+                next_step="comminsight templates says why no template found any",
+            )  # fmt: skip
         return correction_of(lists, run_id=self._run_id, raw_sha256=raw_sha256(self._raw_steps))
 
     def _list(self, session: SessionData, comm_ids: np.ndarray) -> SessionStepList:

@@ -155,8 +155,13 @@ def test_a_run_without_steps_is_refused(tmp_path: Path) -> None:
         for path in folder.iterdir():
             path.unlink()
         folder.rmdir()
-    with pytest.raises(InputError, match="no steps to calibrate"):
-        open_run(one).calibration.apply(ACT)
+    for refused in (
+        open_run(one).calibration.preview,
+        lambda: open_run(one).calibration.apply(ACT),
+    ):
+        with pytest.raises(InputError, match="no steps to calibrate"):
+            refused()
+    assert not (one / "calibration").exists()
 
 
 def _append(root: str, n: int) -> None:
