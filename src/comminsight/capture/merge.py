@@ -97,7 +97,7 @@ class SeqMerger:
         gone_end = min(max(begin, gone_seq), newest)
         n_gone = gone_end - begin - int(np.searchsorted(seq, gone_end, side="right"))
         torn = torn_seqs[(torn_seqs > gone_end) & (torn_seqs <= newest)]
-        n_torn = len(np.setdiff1d(torn, seq))
+        n_torn = len(np.setdiff1d(torn, seq)) if len(torn) else 0
         self.tally.add("ring_records_overwritten", n_gone)
         self.tally.add("ring_records_torn", n_torn)
         self.tally.add("seq_gaps", newest - begin - len(seq) - n_gone - n_torn)
