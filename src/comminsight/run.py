@@ -47,6 +47,7 @@ from comminsight.pipeline.op_view import op_stories
 from comminsight.pipeline.ras_store import ras_of, read_kept_ras
 from comminsight.pipeline.rebuild import SessionSteps, rebuild_session
 from comminsight.pipeline.report import rank_rows, run_report, step_rows
+from comminsight.pipeline.step_changes import step_changes
 from comminsight.pipeline.step_store import write_steps
 from comminsight.pipeline.step_view import step_ops
 from comminsight.pipeline.stepless import explained, roles_and_ops, template_scores
@@ -175,6 +176,10 @@ class Run:
     def step_rows(self) -> tuple[StepRow, ...]:
         """One row per step over all ranks."""
         return step_rows(self.aligned_steps, self.trace.world_size)
+
+    def step_changes(self) -> tuple[Message, ...]:
+        """What became different from one step to the next: template, ranks, what is recorded."""
+        return step_changes(self.aligned_steps, self.sessions)
 
     def roles_and_ops(self) -> str:
         """The most frequent kinds of finished ops in words."""

@@ -12,7 +12,7 @@ from comminsight.cli.choices import Lang
 from comminsight.cli.typed import call, progress, terminal_width, write_output
 from comminsight.report.calibration_text import render_step_numbers
 from comminsight.report.json_form import steps_json
-from comminsight.report.steps_text import render_steps
+from comminsight.report.steps_text import render_step_changes, render_steps
 from comminsight.run import open_run
 
 
@@ -25,27 +25,28 @@ def steps(
         Path | None, typer.Option(help="folder with templates of your own")
     ] = None,
 ) -> int:
-    """List the steps: how long each took, over how many ranks, and what of them was seen."""
+    """List the steps: how long each took and in which phases, over how many ranks, what of them was
+    seen, and what changed on the way."""
     progress(f"reading {run}")
     opened = open_run(run, template_folders=[templates] if templates else [])
     rows, coverage = opened.step_rows(), opened.coverage()
     scores = () if rows else opened.template_scores()
     view, notes = opened.calibration.state.view, opened.calibration_notes()
+    changes = opened.step_changes()
     if json:
-        write_output(
-            steps_json(
-                opened.facts.run_id, rows, coverage, scores, step_view=view.value, notes=notes
-            )
-        )
-    else:
-        write_output(
-            render_steps(
-                rows, coverage, run=str(run), n_nodes=len(opened.facts.hosts),
-                seen=opened.roles_and_ops(), scores=scores,
-                lang=lang.value, width=terminal_width(),
-            )
-            + render_step_numbers(view.value, notes, lang=lang.value, width=terminal_width())
+        document = steps_json(
+            opened.facts.run_id, rows, coverage, scores,
+            step_view=view.value, notes=notes, changes=changes,
         )  # fmt: skip
+        write_output(document)
+        return 0
+    language, width = lang.value, terminal_width()
+    text = render_steps(
+        rows, coverage, run=str(run), n_nodes=len(opened.facts.hosts),
+        seen=opened.roles_and_ops(), scores=scores, lang=language, width=width,
+    )  # fmt: skip
+    text += render_step_changes(changes, lang=language, width=width)
+    write_output(text + render_step_numbers(view.value, notes, lang=language, width=width))
     return 0
 
 

@@ -11,7 +11,7 @@ import msgspec
 from comminsight.model.topology import Communicator
 from comminsight.model.verdict import Coverage, Message, Verdict
 
-REPORT_SCHEMA_VERSION = "1.4.0"  # major: a key went or changed meaning; minor: a key came
+REPORT_SCHEMA_VERSION = "1.5.0"  # major: a key went or changed meaning; minor: a key came
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +37,11 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One step over all ranks (mean over the ranks that have it)."""
+    """One step over all ranks (mean over the ranks that have it).
+
+    ``phase_ns`` is the time in each kind of phase, by ``PhaseKind``: a mean over the ranks with
+    phases; kinds may overlap. ``n_lost`` and ``n_late`` count records of all ranks.
+    """
 
     step: int
     n_ranks: int
@@ -47,6 +51,9 @@ class StepRow(msgspec.Struct, frozen=True, kw_only=True):
     n_ops: int
     is_complete: bool
     template: str
+    phase_ns: dict[str, int] = {}
+    n_lost: int = 0
+    n_late: int = 0
 
 
 class RankRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from comminsight.analysis.alignment import AlignedStep
 from comminsight.analysis.measures import excluded_steps, mean_over_complete
 from comminsight.model.measures import StragglerMeasures
 from comminsight.model.report import REPORT_SCHEMA_VERSION, RankRow, RunFacts, RunReport, StepRow
+from comminsight.model.step import Phase, StepSummary
 from comminsight.model.tally import Tally
 from comminsight.model.topology import Communicator
 from comminsight.model.verdict import Coverage, Message, Verdict
@@ -31,7 +33,39 @@ def step_row(step: AlignedStep, world_size: int) -> StepRow:
         n_ops=sum(m.n_ops for m in members),
         is_complete=len(members) == world_size and all(m.coverage_complete for m in members),
         template=members[0].template,
+        phase_ns=mean_phases(members),
+        n_lost=sum(m.n_lost for m in members),
+        n_late=sum(m.n_late for m in members),
     )
+
+
+def mean_phases(members: Sequence[StepSummary]) -> dict[str, int]:
+    """Time in each kind of phase, a mean over the members that have phases, in the order in which
+    the kinds first begin."""
+    with_phases = [own for own in members if own.phases]
+    begins: dict[str, int] = {}
+    sums: dict[str, int] = defaultdict(int)
+    for own in with_phases:
+        for kind, duration_ns in phase_times(own.phases).items():
+            sums[kind] += duration_ns
+        for phase in own.phases:
+            offset_ns = phase.start_ns - own.start_ns
+            begins[phase.kind.value] = min(begins.get(phase.kind.value, offset_ns), offset_ns)
+    return {
+        kind: round(sums[kind] / len(with_phases)) for kind in sorted(sums, key=begins.__getitem__)
+    }
+
+
+def phase_times(phases: Sequence[Phase]) -> dict[str, int]:
+    """Time covered by each kind; intervals of one kind that overlap count once."""
+    covered: dict[str, int] = defaultdict(int)
+    until: dict[str, int] = {}
+    for phase in sorted(phases, key=lambda own: own.start_ns):
+        kind = phase.kind.value
+        start_ns = max(phase.start_ns, until.get(kind, phase.start_ns))
+        covered[kind] += max(0, phase.end_ns - start_ns)
+        until[kind] = max(phase.end_ns, start_ns)
+    return covered
 
 
 def mean_int(values: Sequence[int]) -> int:

@@ -50,9 +50,11 @@ def steps_json(
     *,
     step_view: str = "raw",
     notes: Sequence[Message] = (),
+    changes: Sequence[Message] = (),
 ) -> bytes:
     """The steps of a run with their coverage; ``scores`` tell why there are none, ``step_view``
-    whose numbers they have (``raw`` or ``calibrated``), ``notes`` what to know about that."""
+    whose numbers they have (``raw`` or ``calibrated``), ``notes`` what to know about that;
+    ``changes`` are what became different from one step to the next."""
     return _document(
         {
             "schema_version": REPORT_SCHEMA_VERSION,
@@ -62,6 +64,7 @@ def steps_json(
             "coverage": coverage,
             "templates": list(scores),
             "notes": list(notes),
+            "changes": list(changes),
         }
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from comminsight.model.report import StepRow
-from comminsight.model.verdict import Coverage
+from comminsight.model.verdict import Coverage, Message
 from comminsight.model.views import UNFINISHED_NS, OpRow, StepOps, TemplateScore
 from comminsight.report import numbers
 from comminsight.report.catalogue import Catalogue
@@ -24,6 +24,7 @@ OP_COLUMNS = (
     Column("waited_for"),
     Column("state", 10),
 )
+GAP_COLUMNS = (Column("n_lost"), Column("n_late"))
 WIDE_OP_COLUMNS = (*OP_COLUMNS, Column("op_seq"))
 WIDE_CHARS = 100
 TEMPLATE_COLUMNS = (
@@ -50,12 +51,13 @@ def render_steps(
     lang: str = "en",
     width: int = 80,
 ) -> str:
-    """Every step over all ranks, then what was seen; ``seen`` (roles and ops) and ``scores`` tell
-    why there are none."""
+    """Every step over all ranks and its phases, then what was seen; ``seen`` (roles and ops) and
+    ``scores`` tell why there are none."""
     page = Page(lang=lang, width=width, color=False)
     page.sentence(page.words.text("heading.step_list", run=run), style="bold cyan")
     if steps:
-        page.table(STEP_COLUMNS, (step_cells(row, page.words) for row in steps))
+        _write_step_rows(page, steps)
+        _write_phases(page, steps)
     else:
         page.bullets([page.words.text("note.no_steps")])
         page.bullets([page.words.text("note.seen", seen=seen)] if seen else [])
@@ -64,6 +66,52 @@ def render_steps(
     if scores and not steps:
         page.sentence("")
         _write_scores(page, scores)
+    return page.text()
+
+
+def _write_step_rows(page: Page, steps: Sequence[StepRow]) -> None:
+    """The steps; a column for lost and late records only where there are any."""
+    has_gaps = any(row.n_lost or row.n_late for row in steps)
+    columns = (*STEP_COLUMNS[:-1], *GAP_COLUMNS, STEP_COLUMNS[-1]) if has_gaps else STEP_COLUMNS
+    rows = []
+    for row in steps:
+        cells = step_cells(row, page.words)
+        gaps = (numbers.count(row.n_lost), numbers.count(row.n_late)) if has_gaps else ()
+        rows.append((*cells[:-1], *gaps, cells[-1]))
+    page.table(columns, rows)
+
+
+def _write_phases(page: Page, steps: Sequence[StepRow]) -> None:
+    """Time per phase of each step that has phases; the columns are the kinds that occur."""
+    kinds = list(dict.fromkeys(kind for row in steps for kind in row.phase_ns))
+    if not kinds:
+        return
+    page.heading("phases")
+    page.table(
+        [Column("step"), *(Column(f"phase_{kind}") for kind in kinds)],
+        [
+            (
+                numbers.count(row.step),
+                *(
+                    numbers.milliseconds(row.phase_ns[kind]) if kind in row.phase_ns else "-"
+                    for kind in kinds
+                ),
+            )
+            for row in steps
+            if row.phase_ns
+        ],
+    )
+    page.note(page.words.text("note.phases"))
+
+
+def render_step_changes(
+    changes: Sequence[Message], *, lang: str = "en", width: int = 80, color: bool = False
+) -> str:
+    """What became different from one step to the next; nothing where nothing did."""
+    page = Page(lang=lang, width=width, color=color)
+    if changes:
+        page.heading("changes")
+        page.bullets(page.words.message(change) for change in changes)
     return page.text()
 
 

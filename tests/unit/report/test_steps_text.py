@@ -1,7 +1,15 @@
 from __future__ import annotations
 
+from msgspec.structs import replace
+
+from comminsight.model.verdict import Message
 from comminsight.model.views import UNFINISHED_NS, OpRow, StepOps, TemplateScore
-from comminsight.report.steps_text import render_ops, render_steps, render_template_scores
+from comminsight.report.steps_text import (
+    render_ops,
+    render_step_changes,
+    render_steps,
+    render_template_scores,
+)
 from tests.unit.report.reports import COVERAGE, MS, START_NS, step_row
 
 
@@ -54,6 +62,53 @@ Seen
   - clocks agree within 35.0 us
 """
     )
+
+
+def test_phases_and_gaps_have_columns_where_there_are_any() -> None:
+    phases = {"forward": 30 * MS, "grad_sync": 12 * MS}
+    rows = [
+        replace(step_row(0, 114), phase_ns=phases),
+        replace(step_row(1, 166), phase_ns={"backward": 41 * MS}, n_lost=2, n_late=1),
+        step_row(2, 0),
+    ]
+    text = render_steps(rows, COVERAGE, run="run-1")
+    assert text.startswith(
+        """\
+Steps of run-1
+  step  time ms  window ms  gap ms  ranks  ops  complete  lost  late  template
+     0    114.0       90.0    24.0      4   33  yes          0     0  ddp
+     1    166.0       90.0    24.0      4   33  no           2     1  ddp
+     2        -       90.0       -      4   33  yes          0     0  ddp
+
+Time per phase
+  step  forward ms  grad sync ms  backward ms
+     0        30.0          12.0            -
+     1           -             -         41.0
+"""
+    )
+
+
+def test_changes_name_the_step_and_the_ranks() -> None:
+    changes = [
+        Message("change.template", {
+            "step": 3, "ranks": [0, 1, 2], "before": "ddp 1.1", "now": "fsdp2 1.2",
+        }),
+        Message("change.ranks_left", {"step": 4, "ranks": [2]}),
+        Message("change.recording", {
+            "step": 5, "ranks": [0], "what": "recording.off", "mask": "0x6", "size_bytes": 4096,
+        }),
+    ]  # fmt: skip
+    assert (
+        render_step_changes(changes)
+        == """\
+
+What changed
+  - step 3: ranks 0-2 changed from template ddp 1.1 to fsdp2 1.2
+  - step 4: rank 2 left
+  - step 5: recording on rank 0 was set: off, op mask 0x6, at least 4 KiB
+"""
+    )
+    assert render_step_changes([]) == ""
 
 
 def test_no_steps_is_said() -> None:
