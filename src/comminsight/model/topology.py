@@ -35,7 +35,8 @@ class Communicator(msgspec.Struct, frozen=True, kw_only=True):
     """One communicator of the run with the members known so far.
 
     ``members[comm_rank]`` is a global rank, -1 where no evidence names it. ``name`` and ``desc``
-    are the framework's; ``is_role_inferred`` is false only when a name gave the role.
+    are the framework's; ``is_role_inferred`` is false only when a name gave the role. A role that
+    ops gave carries its ``role_confidence`` (0-1) and the codes of its evidence.
     """
 
     comm_id: int
@@ -47,6 +48,8 @@ class Communicator(msgspec.Struct, frozen=True, kw_only=True):
     is_role_inferred: bool = True
     members: tuple[int, ...] = ()
     backend: Backend = Backend.UNKNOWN
+    role_confidence: float = 0.0
+    role_evidence: tuple[str, ...] = ()
 
     @property
     def comm_size(self) -> int:

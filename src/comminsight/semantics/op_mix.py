@@ -25,7 +25,7 @@ _FLOATS = (DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32, DType.FLOAT64)
 _NO_PLACES = np.zeros(0, np.int64)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class OpMix:
     """The ops of one communicator as one session saw them, data unless stated otherwise.
 

@@ -96,6 +96,12 @@ def session_clues(
     return _Session(tuple(own), place, known).clues()
 
 
+def world_purpose(mixes: Sequence[OpMix], place: Place) -> tuple[Clue, ...]:
+    """What the only communicator of the whole world is used for, where data go over it."""
+    session = _Session(tuple(mix for mix in mixes if mix.size > 1), place, {})
+    return tuple(session.purpose())
+
+
 class _Session:
     """All communicators of one session while they are compared with each other."""
 
@@ -116,6 +122,16 @@ class _Session:
         for mix in self._mixes:
             found[mix.comm_index] += tuple(self._by_neighbours(mix, roles))
         return {index: clues for index, clues in found.items() if index not in self._named}
+
+    def purpose(self) -> Iterable[Clue]:
+        """Clues for the one communicator of the world, as if it did not span it."""
+        for mix in self._spanning if len(self._spanning) == 1 else ():
+            if mix.n_exchanges:
+                yield Clue(CommRole.EP, 3.0, "exchanges")
+            elif mix.has_p2p:
+                yield from _of_p2p(mix)
+            elif mix.n_data:
+                yield from self._of_data(mix)
 
     def _of(self, mix: OpMix) -> Iterable[Clue]:
         if mix in self._spanning:
