@@ -14,11 +14,14 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-BENCHMARKS = ("recorder", "nccl_door", "capture_overhead", "segment_read", "engine", "pair_waits")
+BENCHMARKS = (
+    "recorder", "nccl_door", "capture_overhead", "segment_read", "engine", "rebuild", "pair_waits",
+)  # fmt: skip
 
 
 def main() -> int:
-    environment = {**os.environ, "PYTHONPATH": str(HERE.parent / "src"), "PYTHONUNBUFFERED": "1"}
+    path = os.pathsep.join([str(HERE.parent / "src"), str(HERE.parent)])
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
     wanted = sys.argv[1:] or BENCHMARKS
     print(
         f"machine: {os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"

@@ -14,6 +14,7 @@ from benchmarks import (
     engine,
     nccl_door,
     pair_waits,
+    rebuild,
     recorder,
     segment_read,
 )
@@ -82,6 +83,22 @@ def test_the_memory_of_the_engine_does_not_grow_with_the_job(
     short_mib, long_mib = engine.peak_mib(100_000), engine.peak_mib(1_000_000)
     told(capsys, f"engine: {short_mib:.1f} MiB, at ten times the length {long_mib:.1f} MiB")
     assert long_mib <= 1.3 * short_mib
+
+
+def test_a_long_stream_needs_less_than_300_megabytes(capsys: pytest.CaptureFixture[str]) -> None:
+    peak_mb = rebuild.long_stream_mb(2_000_000)  # 50 M in make bench
+    told(capsys, f"2 M records from a generator: {peak_mb:.0f} MB resident at most")
+    assert peak_mb < rebuild.GOAL_MB
+
+
+def test_four_million_records_a_second_are_rebuilt_from_parquet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    n_records = 300_000
+    item = rebuild.write_parquet(tmp_path, n_records)
+    rate = rebuild.rate(rebuild.rebuild_parquet, item, n_records)
+    told(capsys, f"rebuild from Parquet: {rate:.1f} M records/s/core")
+    assert rate >= 4 / SLACK
 
 
 # CPU seconds for a step of 443 ops per rank

@@ -13,12 +13,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from comminsight.analysis.measures import straggler_measures
 from comminsight.cli import main
 from comminsight.model.session import SessionRecord
 from comminsight.pipeline.executor import Err, Ok, PoolExecutor, SerialExecutor
 from comminsight.pipeline.layout import run_paths
+from comminsight.pipeline.measure_tasks import table_of
+from comminsight.pipeline.rebuild_measures import measure_run
 from comminsight.pipeline.rebuild_run import rebuild_run
 from comminsight.pipeline.rebuild_tasks import Rebuilt, SegmentsTask, rebuild_segments
 from comminsight.run import open_run
@@ -156,3 +161,32 @@ def test_a_ray_cluster_of_two_nodes_gives_the_same_though_workers_are_killed(
     assert (len(told["nodes"]), len(set(told["nodes"]))) == (N_RANKS, 2)
     assert told["n_sessions"] == N_RANKS
     assert files_of(run) == expected
+
+
+def test_the_second_stage_gives_the_measures_of_the_run(
+    run: Path, pool: PoolExecutor, tmp_path: Path
+) -> None:
+    whole = open_run(run, is_segments_only=True)
+    expected_waits = straggler_measures(whole.trace)
+    rebuilt = rebuild_run(run_paths(run), pool)
+    (all_steps,), problems = measure_run(rebuilt, tmp_path / "one", pool)
+    assert (all_steps.n_steps, problems) == (N_STEPS, ())
+    assert Path(all_steps.path).name == "steps-000000-000029.parquet"
+    assert pq.read_table(all_steps.path) == table_of(expected_waits)
+    parts, problems = measure_run(rebuilt, tmp_path / "three", pool, steps_per_range=11)
+    assert ([part.n_steps for part in parts], problems) == ([11, 11, 8], ())
+    table = pa.concat_tables([pq.read_table(part.path) for part in parts])
+    for name in ("step", "global_rank", "is_complete", "span_ns", "period_ns"):
+        assert table[name].equals(table_of(expected_waits)[name]), name
+    assert sorted(path.suffix for path in (tmp_path / "three").iterdir()) == [".parquet"] * 3
+    again, _ = measure_run(rebuilt, tmp_path / "one", SerialExecutor())
+    assert again == (all_steps,)
+
+
+def test_the_command_writes_the_measures_beside_the_steps(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["rebuild", str(run), "--workers", "1", "--measures"]) == 0
+    assert "30 steps measured in 1 ranges: " in capsys.readouterr().out
+    table = pq.read_table(run / "measures" / "steps-000000-000029.parquet")
+    assert (table.num_rows, table.schema.metadata[b"comminsight.schema_version"]) == (240, b"1")

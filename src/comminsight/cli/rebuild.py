@@ -12,9 +12,9 @@ import typer
 
 from comminsight.cli.choices import ExecutorKind
 from comminsight.cli.typed import call, progress
-from comminsight.errors import UsageError
+from comminsight.errors import InputError, UsageError
 from comminsight.pipeline.executor import Executor, PoolExecutor, SerialExecutor
-from comminsight.pipeline.layout import run_paths
+from comminsight.pipeline.layout import RunPaths, run_paths
 from comminsight.pipeline.rebuild_run import RunRebuilt, is_archive, rebuild_run
 from comminsight.run import open_run
 
@@ -29,37 +29,53 @@ def rebuild(
     executor: Annotated[
         ExecutorKind, typer.Option(help="where they run: this machine, or a Ray cluster")
     ] = ExecutorKind.POOL,
+    measures: Annotated[
+        bool, typer.Option("--measures", help="waits and blame by range of steps too, in measures/")
+    ] = False,
 ) -> int:
     """Rebuild every rank's steps from its raw records and write them into steps/ of the run."""
     progress(f"reading {run}")
     folders = [templates] if templates else []
-    found, where = _rebuilt(run, folders, executor, workers or len(os.sched_getaffinity(0)))
+    chosen = _executor(executor, workers or len(os.sched_getaffinity(0)))
+    try:
+        found, paths = _rebuilt(run, folders, chosen)
+        if measures:
+            _measure(found, paths, chosen)
+    finally:
+        chosen.close()
     for problem in found.problems:
         sys.stderr.write(f"comminsight: not rebuilt: {problem}\n")
+    n_steps, n_sessions = found.n_steps, len(found.sessions)
     if found.is_whole_needed:
         opened = open_run(run, template_folders=folders, is_segments_only=True)
-        where = opened.write_steps()
-        steps = opened.session_steps
-        n_steps, n_sessions = sum(map(len, steps.values())), len(steps)
-    else:
-        n_steps, n_sessions = found.n_steps, len(found.sessions)
-    sys.stdout.write(f"{n_steps} steps of {n_sessions} sessions: {where}\n")
+        opened.write_steps()
+        n_steps, n_sessions = sum(map(len, opened.session_steps.values())), len(opened.sessions)
+    sys.stdout.write(f"{n_steps} steps of {n_sessions} sessions: {paths.steps}\n")
     return 0
 
 
-def _rebuilt(
-    run: Path, folders: list[Path], kind: ExecutorKind, workers: int
-) -> tuple[RunRebuilt, Path]:
-    chosen = _executor(kind, workers)
-    try:
-        if is_archive(run):
-            from comminsight.pipeline.rebuild_archive import rebuild_archive
+def _rebuilt(run: Path, folders: list[Path], executor: Executor) -> tuple[RunRebuilt, RunPaths]:
+    if is_archive(run):
+        from comminsight.pipeline.rebuild_archive import rebuild_archive
 
-            return rebuild_archive(run, chosen, folders), run / "steps"
-        paths = run_paths(run)
-        return rebuild_run(paths, chosen, folders), paths.steps
-    finally:
-        chosen.close()
+        return rebuild_archive(run, executor, folders), RunPaths(run)
+    paths = run_paths(run)
+    return rebuild_run(paths, executor, folders), paths
+
+
+def _measure(found: RunRebuilt, paths: RunPaths, executor: Executor) -> None:
+    if found.is_whole_needed or not all(one.spans for one in found.sessions):
+        raise InputError(
+            "measures need segments whose processes say which rank they are", path=str(paths.root),
+            next_step="give the run directory, or leave out --measures and see the report",
+        )  # fmt: skip
+    from comminsight.pipeline.rebuild_measures import measure_run
+
+    tables, problems = measure_run(found, paths.measures, executor)
+    for problem in problems:
+        sys.stderr.write(f"comminsight: not measured: {problem}\n")
+    n_steps = sum(table.n_steps for table in tables)
+    sys.stdout.write(f"{n_steps} steps measured in {len(tables)} ranges: {paths.measures}\n")
 
 
 def _executor(kind: ExecutorKind, workers: int) -> Executor:

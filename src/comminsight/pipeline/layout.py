@@ -55,6 +55,11 @@ class RunPaths:
         return self.root / "calibration"
 
     @property
+    def measures(self) -> Path:
+        """Waits and blame by range of steps, derived."""
+        return self.root / "measures"
+
+    @property
     def verdicts(self) -> Path:
         """Reports, derived."""
         return self.root / "verdicts"

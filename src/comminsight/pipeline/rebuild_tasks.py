@@ -38,13 +38,15 @@ class SegmentsTask(msgspec.Struct, frozen=True):
 
 class Rebuilt(msgspec.Struct, frozen=True):
     """One session rebuilt: who it is, where its steps are, how many. ``is_shared``: its process
-    held several ranks, so that these are not the steps of one; nothing was written."""
+    held several ranks, so that these are not the steps of one; nothing was written. ``spans`` are
+    (segment, first start, last start)."""
 
     identity: SessionIdentity
     steps_path: str = ""
     record: SessionRecord | None = None
     n_records: int = 0
     is_shared: bool = False
+    spans: tuple[tuple[str, int, int], ...] = ()
 
 
 def rebuild_segments(task: SegmentsTask) -> tuple[Rebuilt, ...]:
@@ -55,7 +57,9 @@ def rebuild_segments(task: SegmentsTask) -> tuple[Rebuilt, ...]:
     stepper = stepper_for(
         task.steps_folder, task.template_folders, session.identity, session.settings
     )
-    return (run_through(stepper, session.comms, session.batches(), is_over=session.is_over),)
+    rebuilt = run_through(stepper, session.comms, session.batches(), is_over=session.is_over)
+    spans = tuple((path, *span) for path, span in session.spans.items())
+    return (msgspec.structs.replace(rebuilt, spans=spans),)
 
 
 def stepper_for(

@@ -7,7 +7,7 @@ them again; then the records follow segment by segment in ``seq`` order.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,8 @@ from comminsight.pipeline.ranks import split_ranks
 @dataclass(frozen=True, slots=True)
 class StoredSession:
     """One session in its segments. ``is_over``: no record will follow. ``is_shared``: the process
-    held several ranks, so that its records are not those of one."""
+    held several ranks, so that its records are not those of one. ``spans`` are the first and last
+    start in each segment that has been read."""
 
     folder: Path
     identity: SessionIdentity
@@ -36,15 +37,26 @@ class StoredSession:
     is_over: bool
     is_shared: bool
     newest: SegmentData
-    problems: tuple[str, ...] = ()
+    spans: dict[str, tuple[int, int]]
 
     def batches(self) -> Iterator[np.ndarray]:
-        """All records (``OP_DTYPE``) in ``seq`` order, each once."""
+        """All records (``OP_DTYPE``) in ``seq`` order, each once; fills ``spans``."""
         merger = SeqMerger()
-        for _, path in segment_files(self.folder)[:-1]:
+        files = [path for _, path in segment_files(self.folder)]
+        for path in files[:-1]:
             for batch in _batches(path):
+                self._note(path, batch)
                 yield merger.take(batch, empty_batch())
+        self._note(files[-1], self.newest.records)
         yield merger.take(self.newest.records, empty_batch(), is_final=True)
+
+    def _note(self, path: Path, batch: np.ndarray) -> None:
+        start_ns = batch["start_ns"]
+        known_ns = start_ns[start_ns > 0]
+        if len(known_ns):
+            low_ns, high_ns = self.spans.get(str(path), (int(known_ns[0]), 0))
+            span = min(low_ns, int(known_ns.min())), max(high_ns, int(known_ns.max()))
+            self.spans[str(path)] = span
 
 
 def open_stored(folder: Path) -> StoredSession:
@@ -56,11 +68,13 @@ def open_stored(folder: Path) -> StoredSession:
     if not files:
         raise InputError("no segments (*.ciseg) in it", path=str(folder))
     newest = read_segment(files[-1][1])
-    state = with_resolved_rank(join_session([newest], None, is_tail=True))
+    head = replace(newest, records=empty_batch())  # who it is does not stand in the records
+    state = with_resolved_rank(join_session([head], None, is_tail=True))
     liveness, _ = segment_liveness(state.identity, is_sealed=newest.is_sealed)
     return StoredSession(
         folder=folder, identity=state.identity, comms=state.comms, settings=state.settings,
         is_over=liveness is not Liveness.ALIVE, is_shared=_is_shared(state), newest=newest,
+        spans={},
     )  # fmt: skip
 
 
