@@ -96,17 +96,19 @@ class _Groups:
 def _numbered(
     groups: _Groups, steps: list[tuple[StepSummary, ...]]
 ) -> list[tuple[int, list[Node]]]:
-    """(step number, members) in order; unconnected sets of ranks meet by their step numbers."""
+    """(step number, members) in order; sets of ranks that share no evidence meet by their step
+    numbers, also where other steps connect them."""
     merged: dict[int, list[Node]] = {}
     for component in _components(groups, steps):
-        number = -1
+        last: dict[int, int] = {}
         for root in _ordered(component, groups, steps):
             group = groups.members[root]
             usual = Counter(steps[s][p].step for s, p in group).most_common(1)[0][0]
-            number = max(number + 1, usual)
+            number = max(usual, *(last.get(session, -1) + 1 for session, _ in group))
             while _shares_rank(merged.get(number, []), group, steps):
                 number += 1
             merged.setdefault(number, []).extend(group)
+            last.update((session, number) for session, _ in group)
     return sorted(merged.items())
 
 

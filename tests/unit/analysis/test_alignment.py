@@ -97,3 +97,15 @@ def test_point_to_point_evidence_joins_nobody() -> None:
 
 def test_no_steps_align_to_nothing() -> None:
     assert align_steps(run([], [])) == ()
+
+
+def test_replicas_that_share_evidence_in_one_step_only_meet_in_all_steps() -> None:
+    """Two shard groups, each with anchors of its own, that meet on a checkpoint of all ranks."""
+    halves = [
+        [step(rank, k, (1 + rank // 2, 10 + k), (3, 7) if k == 2 else None) for k in range(4)]
+        for rank in range(4)
+    ]
+    comm_ids = {rank: [-1, 0, 1, 2] for rank in range(4)}
+    assert shape(align_steps(run(*halves, comm_ids=comm_ids))) == [
+        (k, {0: k, 1: k, 2: k, 3: k}) for k in range(4)
+    ]
