@@ -1,0 +1,206 @@
+"""Real jobs of every kind that has a template, over gloo: each writes what it does and when, and
+the steps rebuilt from its record are these, on every rank, with these numbers.
+
+One pool runs them all, one after the other, with up to eight ranks. Nothing is calibrated.
+"""
+
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from comminsight.lab.pool import Episode, run_pool
+from comminsight.lab.truth import read_truth
+from comminsight.model.records import is_ended_op
+from comminsight.run import open_run
+from tests.integration.recording import pool_environment, skip_without_real_jobs
+
+MAX_POOL_S = 180  # on two cores that do nothing else; printed, not asserted
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+
+@dataclass(frozen=True)
+class Job:
+    name: str
+    ranks: int
+    arguments: str
+    template: str
+    apart: dict = field(default_factory=dict)  # how often the job does what is no step, per rank
+    # the passes of an evaluation look like those of training: they begin the step that follows
+    is_eval_alike: bool = False
+
+    @property
+    def silent(self):
+        """What no step reaches into."""
+        return ("checkpoint", "idle", *([] if self.is_eval_alike else ["evaluation"]))
+
+    @property
+    def episode(self):
+        return Episode(self.name, tuple(self.arguments.split()), ranks=self.ranks)
+
+
+EVALS = "--steps 12 --eval-every 4 --checkpoint-every 6 --pause-ms 150"
+EVALS_APART = {"evaluation": 3, "checkpoint": 2}
+JOBS = [
+    Job("ddp", 4, f"--job ddp {EVALS}", "ddp", EVALS_APART),
+    Job("ddp-accum", 4, f"--job ddp_accum {EVALS}", "ddp", EVALS_APART),
+    Job("ddp-members", 4, "--job ddp_members --steps 14 --short-from 2 --short-by 5", "ddp"),
+    Job("ddp-join", 4, "--job ddp_join --steps 12 --short-from 2 --short-by 4", "ddp"),
+    Job("ddp-killed", 4, "--job ddp --steps 12 --exit-rank 1 --exit-at 8 --exit-how sigkill",
+        "ddp"),
+    Job("fsdp2", 4, f"--job fsdp2 {EVALS}", "fsdp2", EVALS_APART,
+        is_eval_alike=True),
+    Job("fsdp2-accum", 4, f"--job fsdp2_accum --microbatches 3 {EVALS}", "fsdp2", EVALS_APART,
+        is_eval_alike=True),
+    Job("hsdp", 4, f"--job hsdp {EVALS}", "fsdp2", EVALS_APART,
+        is_eval_alike=True),
+    Job("1f1b", 8, f"--job tp_pp_dp {EVALS}", "tp-pp-dp", EVALS_APART,
+        is_eval_alike=True),
+    Job("1f1b-torch", 8, "--job tp_pp_dp_torch --steps 10", "tp-pp-dp"),
+    Job("interleaved", 8, "--job tp_pp_dp_torch --steps 10 --chunks 2", "tp-pp-dp"),
+    Job("moe", 8, f"--job moe {EVALS}", "tp-pp-dp", EVALS_APART,
+        is_eval_alike=True),
+    Job("serving", 4, "--job serving --steps 5 --pause-ms 150", "serving-tp", {"idle": 6}),
+    Job("serving-poll", 4, "--job serving_poll --steps 5 --pause-ms 150", "serving-tp",
+        {"idle": 6}),
+    Job("serving-ep", 4, "--job serving_ep --steps 5 --pause-ms 60", "serving-ep"),
+]  # fmt: skip
+KILLED = "ddp-killed"
+JOINED = "ddp-join"
+each = pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+
+
+class Recorded:
+    """One job: what it wrote itself, and what its record says."""
+
+    def __init__(self, result):
+        self.exit_codes = result.exit_codes
+        self.run = open_run(result.run)
+        self.truth = read_truth(result.truth)
+        self.sessions = {s.identity.global_rank: s for s in self.run.sessions}
+
+    def written(self, kind, rank):
+        return [line for line in self.truth if (line["kind"], line["rank"]) == (kind, rank)]
+
+    def begins(self, rank, *, is_eval_alike):
+        """When each step of the rank may begin, by its own word."""
+        begins = [line["begin_ns"] for line in self.written("step", rank)]
+        for line in self.written("evaluation", rank) if is_eval_alike else ():
+            if line["step"] + 1 < len(begins):
+                begins[line["step"] + 1] = line["begin_ns"]
+        return begins
+
+    def found(self, rank):
+        return self.run.session_steps[self.sessions[rank].identity.session_id]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    skip_without_real_jobs()
+    folder = tmp_path_factory.mktemp("jobs")
+    begin_s = time.monotonic()
+    results = run_pool([job.episode for job in JOBS], folder, pool_environment(folder))
+    print(
+        f"{len(JOBS)} jobs in {time.monotonic() - begin_s:.0f} s (two idle cores: < {MAX_POOL_S})"
+    )
+    return {result.name: Recorded(result) for result in results}
+
+
+@each
+def test_the_steps_are_those_that_the_job_wrote(job, recorded):
+    one = recorded[job.name]
+    assert sorted(one.sessions) == list(range(job.ranks))
+    longest = max(len(one.written("step", rank)) for rank in range(job.ranks))
+    for rank in range(job.ranks):
+        steps, written = one.found(rank), one.written("step", rank)
+        # who has no more inputs takes part in the others' steps without knowing of steps
+        n_expected = longest if job.name == JOINED else len(written)
+        assert [step.step for step in steps] == list(range(n_expected)), rank
+        assert [line["step"] for line in written] == list(range(len(written)))
+        begins = one.begins(rank, is_eval_alike=job.is_eval_alike)
+        for step, line, begin_ns in zip(steps, written, begins, strict=False):
+            # ends are told by callbacks, which may run after the job has gone on
+            assert begin_ns <= step.start_ns <= step.last.start_ns <= line["end_ns"], line
+            assert begin_ns == line["begin_ns"] or step.start_ns < line["begin_ns"]
+        assert {step.template for step in steps} == {job.template}
+    print(job.name, longest, "steps")
+
+
+@each
+def test_no_step_where_there_was_none(job, recorded):
+    one = recorded[job.name]
+    for rank in range(job.ranks):
+        for kind, n_times in job.apart.items():
+            assert len(one.written(kind, rank)) == n_times
+        apart = [line for kind in job.silent for line in one.written(kind, rank)]
+        for line in apart:
+            inside = [
+                step.step
+                for step in one.found(rank)
+                if step.start_ns <= line["end_ns"] and line["begin_ns"] <= step.last.start_ns
+            ]
+            assert inside == [], line
+
+
+@each
+def test_every_op_of_a_step_is_in_its_step(job, recorded):
+    """All ops that a rank played between the first and the last op of a step belong to it."""
+    one = recorded[job.name]
+    for rank, session in one.sessions.items():
+        ops = session.records[is_ended_op(session.records)]
+        starts = ops["start_ns"]
+        for step in one.found(rank):
+            inside = (step.start_ns <= starts) & (starts <= step.last.start_ns)
+            assert np.count_nonzero(inside) == step.n_ops, (rank, step.step)
+            assert step.coverage_complete, (rank, step.step)
+
+
+@each
+def test_over_all_ranks(job, recorded):
+    one = recorded[job.name]
+    by_step = {step.step: set(step.members) for step in one.run.aligned_steps}
+    if job.name == JOINED:
+        longest = max(len(one.written("step", rank)) for rank in range(job.ranks))
+        assert by_step == {step: set(range(job.ranks)) for step in range(longest)}
+        return
+    wrote = {}
+    for line in one.truth:
+        if line["kind"] == "step":
+            wrote.setdefault(line["step"], set()).add(line["rank"])
+    assert by_step == wrote
+
+
+@each
+def test_how_the_job_ended(job, recorded):
+    one = recorded[job.name]
+    if job.name != KILLED:
+        assert set(one.exit_codes) == {0}
+        return
+    assert one.exit_codes[1] == -9
+    begun = {line["step"] for line in one.truth if line["kind"] == "step_begin"}
+    ended = {line["step"] for line in one.truth if line["kind"] == "step"}
+    assert begun - ended == {8}
+
+
+def test_serving_has_prefills_and_decodes(recorded):
+    modes = [line["mode"] for line in recorded["serving"].truth if line["kind"] == "step"]
+    assert {mode: modes.count(mode) > 5 for mode in set(modes)} == {
+        "prefill": True, "decode": True, "mixed": True,
+    }  # fmt: skip
+    lengths = {len(recorded["serving"].found(rank)) for rank in range(4)}
+    assert len(lengths) == 2, "the two engines serve different requests"
+
+
+@pytest.mark.parametrize("name", ["serving-poll", "serving-ep"])
+def test_idle_time_is_full_of_ops_that_are_no_steps(name, recorded):
+    one = recorded[name]
+    for rank, session in one.sessions.items():
+        idle = one.written("idle", rank)
+        starts = session.records["start_ns"][is_ended_op(session.records)]
+        n_ops = sum(
+            np.count_nonzero((line["begin_ns"] <= starts) & (starts <= line["end_ns"]))
+            for line in idle
+        )
+        assert n_ops > 10 * len(idle) // 2
