@@ -10,7 +10,7 @@ import os
 import shutil
 import socket
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -21,7 +21,7 @@ from comminsight.model.topology import SessionIdentity
 from comminsight.pipeline.rebuild import settings_with
 from comminsight.pipeline.session_steps import SessionStepper
 from comminsight.pipeline.stored_session import open_stored
-from comminsight.pipeline.templates import load_templates
+from comminsight.pipeline.templates import load_templates, read_text, template_files
 from comminsight.semantics.template import Template
 
 STAGING_PREFIX = ".part-"
@@ -74,8 +74,14 @@ def stepper_for(
     return SessionStepper(staging, None, templates, settings_with(settings), identity)
 
 
-@cache
 def _templates(folders: tuple[str, ...]) -> Sequence[Template]:
+    """The templates as their files are now: workers outlive a rebuild, and files get mended."""
+    paths = [path for folder in folders for path in template_files(Path(folder))]
+    return _loaded(folders, tuple((str(path), read_text(path)) for path in paths))
+
+
+@lru_cache(maxsize=4)
+def _loaded(folders: tuple[str, ...], _texts: tuple[tuple[str, str], ...]) -> Sequence[Template]:
     return load_templates([Path(folder) for folder in folders])
 
 
