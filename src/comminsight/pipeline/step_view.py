@@ -75,8 +75,10 @@ def find_step(
 
 
 def window_bounds(rank: RankTrace, window: StepSummary) -> tuple[int, int]:
-    """First and one past the last row of the rank's ops that start inside the window."""
-    begin, end = np.searchsorted(rank.ops["start_ns"], (window.start_ns, window.end_ns + 1))
+    """First and one past the last row of the rank's ops that start inside the window: not after
+    its last op, whose end may be told late."""
+    bounds = (window.start_ns, window.last.start_ns + 1)
+    begin, end = np.searchsorted(rank.ops["start_ns"], bounds)
     return int(begin), int(end)
 
 

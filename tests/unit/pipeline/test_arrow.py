@@ -1,5 +1,8 @@
 """Steps and ops as tables: of a simulated run, whose truth is known, and of a run with losses."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -39,6 +42,13 @@ def test_one_row_per_step_and_rank(run):
     assert steps["global_rank"].to_pylist() == [*range(n_ranks)] * N_STEPS
     assert set(steps["template"].to_pylist()) == {"tp-pp-dp"}
     assert steps["is_complete"].to_pylist() == [True] * N_STEPS * n_ranks
+
+
+def test_the_documented_columns_are_those_of_the_steps():
+    page = (Path(__file__).parents[3] / "docs" / "tables.md").read_text()
+    rows = page.split("## Steps")[1].split("## Ops")[0].splitlines()
+    cells = [row.split("|")[1] for row in rows if row.startswith("| `")]
+    assert [name for cell in cells for name in re.findall(r"`(\w+)`", cell)] == STEPS.names
 
 
 def test_what_is_not_known_is_null_and_never_zero(run):
