@@ -19,7 +19,9 @@ class Verb:
 VERBS: dict[str, Verb] = {
     "run": Verb("comminsight.cli.run", "run a command and record its communication"),
     "report": Verb("comminsight.cli.report", "say what went wrong in a run, and who caused it"),
-    "steps": Verb("comminsight.cli.steps", "list the training steps, their phases, and what changed"),
+    "steps": Verb(
+        "comminsight.cli.steps", "list the training steps, their phases, and what changed"
+    ),
     "templates": Verb("comminsight.cli.templates", "say why which step template was taken"),
     "template": Verb("comminsight.cli.template", "propose a step template from a run (learn)"),
     "calibrate": Verb(
@@ -28,7 +30,9 @@ VERBS: dict[str, Verb] = {
     "show": Verb(
         "comminsight.cli.show", "list the ops of one rank in one step, or one op layer by layer"
     ),
-    "rebuild": Verb("comminsight.cli.rebuild", "rebuild the steps from inspector_logs or an export alone"),
+    "rebuild": Verb(
+        "comminsight.cli.rebuild", "rebuild the steps from inspector_logs or an export alone"
+    ),
     "export": Verb("comminsight.cli.export", "write the events as Parquet or Inspector JSON"),
     "inject": Verb("comminsight.cli.inject", "install the start-up hook for your own launcher"),
     "env": Verb("comminsight.cli.env", "print the variables to record under your own launcher"),
