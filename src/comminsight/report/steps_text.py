@@ -24,6 +24,7 @@ OP_COLUMNS = (
     Column("waited_for"),
     Column("state", 10),
 )
+PHASES_PER_TABLE = 6  # fit a narrow terminal
 GAP_COLUMNS = (Column("n_lost"), Column("n_late"))
 WIDE_OP_COLUMNS = (*OP_COLUMNS, Column("op_seq"))
 WIDE_CHARS = 100
@@ -87,21 +88,18 @@ def _write_phases(page: Page, steps: Sequence[StepRow]) -> None:
     if not kinds:
         return
     page.heading("phases")
-    page.table(
-        [Column("step"), *(Column(f"phase_{kind}") for kind in kinds)],
-        [
-            (
-                numbers.count(row.step),
-                *(
-                    numbers.milliseconds(row.phase_ns[kind]) if kind in row.phase_ns else "-"
-                    for kind in kinds
-                ),
-            )
-            for row in steps
-            if row.phase_ns
-        ],
-    )
+    rows = [row for row in steps if row.phase_ns]
+    for first in range(0, len(kinds), PHASES_PER_TABLE):
+        shown = kinds[first : first + PHASES_PER_TABLE]
+        columns = [Column("step"), *(Column(f"phase_{kind}") for kind in shown)]
+        page.table(columns, [_phase_cells(row, shown) for row in rows])
     page.note(page.words.text("note.phases"))
+
+
+def _phase_cells(row: StepRow, kinds: Sequence[str]) -> tuple[str, ...]:
+    times = [row.phase_ns.get(kind) for kind in kinds]
+    cells = ("-" if time_ns is None else numbers.milliseconds(time_ns) for time_ns in times)
+    return (numbers.count(row.step), *cells)
 
 
 def render_step_changes(

@@ -80,10 +80,10 @@ Steps of run-1
      1    166.0       90.0    24.0      4   33  no           2     1  ddp
      2        -       90.0       -      4   33  yes          0     0  ddp
 
-Time per phase
-  step  forward ms  grad sync ms  backward ms
-     0        30.0          12.0            -
-     1           -             -         41.0
+Time per phase in ms
+  step  forward  grad sync  backward
+     0     30.0       12.0         -
+     1        -          -      41.0
 """
     )
 
