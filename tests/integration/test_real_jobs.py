@@ -204,3 +204,22 @@ def test_idle_time_is_full_of_ops_that_are_no_steps(name, recorded):
             for line in idle
         )
         assert n_ops > 10 * len(idle) // 2
+
+
+@each
+def test_the_same_as_tables(job, recorded):
+    run = recorded[job.name].run
+    steps = run.steps().to_pylist()
+    by_rank = {
+        rank: [row for row in steps if row["global_rank"] == rank] for rank in range(job.ranks)
+    }
+    for rank, session in recorded[job.name].sessions.items():
+        own = recorded[job.name].found(rank)
+        assert [row["local_step"] for row in by_rank[rank]] == [step.step for step in own]
+        ops = run.ops(rank=rank)
+        assert len(ops) == np.count_nonzero(is_ended_op(session.records))
+        numbers = ops["step"].to_pylist()
+        for row in by_rank[rank]:
+            assert numbers.count(row["step"]) == row["n_ops"]
+    shown = run.step_ops(global_rank=1, step=7).ops
+    assert [op.op_seq for op in shown] == run.ops(rank=1, step=7)["op_seq"].to_pylist()
