@@ -77,14 +77,14 @@ class EventsFile:
             name: values[piece.first : piece.last] for name, values in self._cached[1].items()
         }
         seq = columns["seq"]
-        order = np.arange(len(seq)) if _is_ascending(seq) else np.argsort(seq, kind="stable")
-        for first in range(0, len(order), _BATCH_ROWS):
-            rows = np.zeros(min(_BATCH_ROWS, len(order) - first), OP_DTYPE)
+        order = None if _is_ascending(seq) else np.argsort(seq, kind="stable")
+        for first in range(0, len(seq), _BATCH_ROWS):
+            rows = np.zeros(min(_BATCH_ROWS, len(seq) - first), OP_DTYPE)
             for block in range(0, len(rows), _BLOCK_ROWS):
                 own = rows[block : block + _BLOCK_ROWS]
-                taken = order[first + block : first + block + len(own)]
+                at = slice(first + block, first + block + len(own))
                 for name, values in columns.items():
-                    own[name] = values.take(taken)
+                    own[name] = values[at] if order is None else values.take(order[at])
             if self._table.folder in _KIND:
                 rows["kind"] = _KIND[self._table.folder]
             yield rows
@@ -109,7 +109,8 @@ class EventsFile:
 
     def _read(self, group: int) -> dict[str, np.ndarray]:
         table = self._table_of(group, self._columns)
-        return {name: _values(table[name], self._table, name) for name in self._columns}
+        columns = {name: _values(table[name], self._table, name) for name in self._columns}
+        return {name: v for name, v in columns.items() if name == "seq" or v.any()}
 
     def _table_of(self, group: int, columns: list[str]) -> pa.Table:
         try:
