@@ -83,7 +83,15 @@ void Rank::begin_group(Comm& comm) {
   if (group_->handle != nullptr) process_.plugin.group_state(group_->handle, kGroupStartApiStop);
 }
 
+// A non-blocking communicator takes no call while the one before is in progress: the application asks until it is not.
+void Rank::await_ready(Comm& comm) {
+  if (comm.n_in_helper == 0 || is_in_child_) return;
+  await([&comm] { return comm.n_in_helper == 0; }, "the last call of a non-blocking communicator");
+  if (comm.n_in_helper > 0) stuck();
+}
+
 void Rank::append(Comm& comm, const Step& step, Func func, int peer) {
+  await_ready(comm);
   if (!group_) begin_group(comm);
   auto task = std::make_shared<Task>();
   task->comm = &comm;
@@ -131,15 +139,17 @@ void Rank::end_group(int n_plans) {
   const std::shared_ptr<GroupCall> group = std::move(group_);
   group_ = nullptr;
   if (group->handle != nullptr) process_.plugin.group_state(group->handle, kGroupEndApiStart);
-  for (const auto& task : tasks)
-    if (task->op->blocked == Blocked::kConnect) stuck();
   bool is_nonblocking = false;
   for (const auto& task : tasks) is_nonblocking = is_nonblocking || task->comm->spec->is_nonblocking;
   if (!capturing_.empty()) {
     capture(tasks, n_plans);
   } else if (is_nonblocking && !is_in_child_) {
     if (!helper_) helper_ = std::make_unique<Worker>();
-    helper_->post([this, tasks, n_plans] { launch(tasks, n_plans); });
+    for (const auto& task : tasks) task->comm->n_in_helper++;
+    helper_->post([this, tasks, n_plans] {
+      launch(tasks, n_plans);
+      for (const auto& task : tasks) task->comm->n_in_helper--;
+    });
   } else {
     launch(tasks, n_plans);
   }

@@ -47,7 +47,7 @@ bool Gpu::advance(Stream& stream, int64_t now_ns) {
 
 bool Gpu::begin(Kernel& kernel, const Stream& stream, int64_t now_ns) {
   const int64_t ready_ns = std::max(kernel.launch_ns + kLaunchNs + kernel.delay_ns, stream.free_ns);
-  if (kernel.never_starts || now_ns < ready_ns) return false;
+  if (kernel.is_held || kernel.never_starts || now_ns < ready_ns) return false;
   kernel.start_ns = ready_ns;
   return true;
 }
@@ -110,6 +110,14 @@ int64_t Gpu::end_of(const Kernel& kernel) {
     end_ns = std::max(end_ns, run->end_ns.load());
   }
   return end_ns;
+}
+
+Gpu::Turn Gpu::turn_of(const Kernel& kernel) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto& kernels = streams_[kernel.stream].kernels;
+  const auto is_it = [&kernel](const auto& each) { return each.get() == &kernel; };
+  if (std::none_of(kernels.begin(), kernels.end(), is_it)) return Turn::kIsGone;
+  return is_it(kernels.front()) ? Turn::kIsNext : Turn::kWaits;
 }
 
 bool Gpu::is_idle(const Comm* comm) {

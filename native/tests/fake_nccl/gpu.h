@@ -17,6 +17,7 @@ struct Comm;
 
 // One op on the GPU. Times are CLOCK_MONOTONIC; a thread that reads a time other than 0 may use the rest.
 struct Run {
+  uint64_t call_id = 0;
   uint64_t key = 0;
   uint64_t signature = 0;
   uint64_t dead = 0;  // what this member adds
@@ -39,6 +40,7 @@ struct Kernel {
   int64_t launch_ns = 0;
   int64_t delay_ns = 0;
   bool never_starts = false;
+  std::atomic<bool> is_held{false};  // a host callback comes before it in its stream
   std::vector<std::shared_ptr<Run>> runs;
   int64_t start_ns = 0;
 };
@@ -51,6 +53,9 @@ class Gpu {
   // Lets time pass; true when anything changed.
   bool advance(int64_t now_ns);
   bool is_idle(const Comm* comm = nullptr);
+  enum class Turn { kWaits, kIsNext, kIsGone };
+  // Whether all that is before the kernel in its stream is over.
+  Turn turn_of(const Kernel& kernel);
   // Kernels of an aborted communicator leave.
   void drop(const Comm* comm);
   uint64_t stamp(int64_t mono_ns) const;

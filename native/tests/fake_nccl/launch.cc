@@ -61,7 +61,12 @@ std::vector<Plan> split(Comm* comm, const Tasks& tasks, size_t n_plans) {
   return out;
 }
 
-// Plans of all communicators of a group call, round-robin.
+bool are_done(const std::vector<std::shared_ptr<Work>>& works) {
+  return std::all_of(works.begin(), works.end(), [](const auto& work) { return work->is_done(); });
+}
+
+}  // namespace
+
 std::vector<Plan> plans_of(const Tasks& tasks, int n_plans) {
   std::vector<Comm*> comms;
   std::vector<std::vector<Plan>> by_comm;
@@ -81,13 +86,9 @@ std::vector<Plan> plans_of(const Tasks& tasks, int n_plans) {
   return out;
 }
 
-bool are_done(const std::vector<std::shared_ptr<Work>>& works) {
-  return std::all_of(works.begin(), works.end(), [](const auto& work) { return work->is_done(); });
-}
-
-}  // namespace
-
 void Rank::launch(const Tasks& tasks, int n_plans) {
+  for (const auto& task : tasks)
+    if (task->op->blocked == Blocked::kConnect) stuck();
   for (Plan& plan : plans_of(tasks, n_plans)) launch_plan(plan);
 }
 
@@ -104,7 +105,8 @@ bool Rank::has_progress_work(const Plan& plan) const {
   return false;
 }
 
-void Rank::launch_event(const Plan& plan) {
+// The kernel may run before anything of it is told.
+void Rank::launch_event(const Plan& plan, const std::shared_ptr<Kernel>& kernel) {
   const Task& first = *plan.tasks.front();
   const bool is_dark = first.op->via == Via::kSymmetric && !is_end_seen(first);
   Event event;
@@ -115,22 +117,22 @@ void Rank::launch_event(const Plan& plan) {
   if (!is_dark && emits(kKernelLaunch, first.mask)) process_.plugin.start(plan.comm->context, &handle, event);
   for (const auto& task : plan.tasks)
     if (task->op->blocked == Blocked::kLaunch) stuck();
-  if (!plan.is_persistent && !is_launch_blocking_) submit(plan);  // it may run before anything below happens
+  if (kernel) submit(kernel);
   stop(&handle, true);
 }
 
 void Rank::launch_plan(Plan& plan) {
-  prepare(plan);
-  if (plan.tasks.front()->op->via == Via::kCe) return copy_engine(plan);
-  launch_event(plan);
-  if (!is_launch_blocking_ || is_in_child_) return profile(plan);
-  host_callbacks().call([&] {
-    profile(plan);
-    submit(plan);
-  });
+  const Runs runs = runs_of(plan);
+  for (size_t i = 0; i < runs.size(); i++) plan.tasks[i]->run = runs[i];
+  const std::shared_ptr<Kernel> kernel = kernel_of(plan, runs);
+  if (plan.tasks.front()->op->via == Via::kCe) return copy_engine(plan, kernel);
+  const bool is_told_later = goes_through_host(plan);
+  if (is_told_later) tell_on_host(plan, runs, kernel, false);
+  launch_event(plan, kernel);
+  if (!is_told_later) profile(plan);
 }
 
-void Rank::copy_engine(Plan& plan) {
+void Rank::copy_engine(Plan& plan, std::shared_ptr<Kernel> kernel) {
   Task& task = *plan.tasks.front();
   Event event;
   event.type = kCeColl;
@@ -157,7 +159,7 @@ void Rank::copy_engine(Plan& plan) {
     stop(&handle, true);
     part.step = 1;
   }
-  submit(plan);
+  submit(std::move(kernel));
   stop(&task.event, true);
 }
 
@@ -187,26 +189,31 @@ std::shared_ptr<Run> Rank::make_run(const Task& task) {
   return run;
 }
 
-void Rank::prepare(const Plan& plan) {
+Runs Rank::runs_of(const Plan& plan) {
+  Runs runs;
   for (const auto& task : plan.tasks) {
-    task->run = make_run(*task);
-    const uint64_t id = task->call_id;
-    if (is_end_seen(*task)) task->run->on_over = [this, id](const Run& run) { log_done(id, run); };
+    runs.push_back(make_run(*task));
+    const uint64_t id = runs.back()->call_id = task->call_id;
+    if (is_end_seen(*task)) runs.back()->on_over = [this, id](const Run& run) { log_done(id, run); };
   }
+  return runs;
 }
 
-// The kernel of a plan goes into its stream.
-void Rank::submit(const Plan& plan) {
-  if (is_in_child_) return;
+std::shared_ptr<Kernel> Rank::kernel_of(const Plan& plan, const Runs& runs) {
   auto kernel = std::make_shared<Kernel>();
   kernel->comm = plan.comm;
   kernel->stream = plan.stream();
+  kernel->runs = runs;
   for (const auto& task : plan.tasks) {
-    kernel->runs.push_back(task->run);
     kernel->delay_ns = std::max(kernel->delay_ns, task->op->start_delay_ns);
     kernel->never_starts = kernel->never_starts || task->op->never_starts;
   }
-  gpu_.submit(std::move(kernel));
+  return kernel;
+}
+
+// The kernel of a plan goes into its stream.
+void Rank::submit(std::shared_ptr<Kernel> kernel) {
+  if (!is_in_child_) gpu_.submit(std::move(kernel));
 }
 
 void Rank::start_task(Task& task, Plan& plan) {
@@ -281,38 +288,6 @@ void Rank::profile(Plan& plan) {
     task->is_event_stopped = true;
   }
   stop(&plan.group, true);
-}
-
-Worker& Rank::host_callbacks() {
-  if (!host_) host_ = std::make_unique<Worker>();
-  return *host_;
-}
-
-void Rank::capture(const Tasks& tasks, int n_plans) {
-  for (Plan& plan : plans_of(tasks, n_plans)) {
-    plan.is_persistent = true;
-    launch_event(plan);
-    if (!has_progress_work(plan)) profile(plan);
-    graphs_[capturing_].push_back(plan);
-  }
-}
-
-void Rank::replay(const std::string& graph) {
-  for (Plan& plan : graphs_[graph]) {
-    for (const auto& task : plan.tasks) {
-      plan.comm->call_seq++;
-      log_call(*task, true);
-    }
-    prepare(plan);
-    if (!has_progress_work(plan)) {
-      submit(plan);
-      continue;
-    }
-    host_callbacks().call([&] {
-      profile(plan);
-      submit(plan);
-    });
-  }
 }
 
 }  // namespace fake

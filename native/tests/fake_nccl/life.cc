@@ -50,6 +50,7 @@ bool Rank::init(Comm& comm) {
   for (uint64_t& seq : comm.func_seq) seq = 0;
   comm.ce_seq = comm.call_seq = comm.n_collectives = 0;
   comm.n_p2p.clear();
+  comm.has_graph = false;
   Json json;
   json.text("event", "comm").number("rank", rank_).number("pid", getpid());
   json.text("comm", spec.name).hex("hash", spec.hash);
@@ -61,7 +62,11 @@ bool Rank::init(Comm& comm) {
 void Rank::finalize(Comm& comm, bool waits) {
   if (!comm.is_alive) return;
   if (waits) await([&] { return is_quiet(&comm); }, "the GPU before finalize");
-  comm.is_alive = false;
+  {
+    std::lock_guard<std::mutex> lock(host_mutex_);
+    comm.is_alive = false;
+    comm.life++;
+  }
   // Pending ops of the communicator are forgotten without a callback.
   comm.family->of_kernels().drop(&comm);
   comm.family->proxy.drop(&comm);
@@ -72,7 +77,6 @@ void Rank::finalize(Comm& comm, bool waits) {
     process_.plugin.release();
   }
   comm.is_active = false;
-  comm.life++;
 }
 
 void Rank::abort(Comm& comm) { finalize(comm, false); }

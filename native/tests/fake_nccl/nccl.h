@@ -51,8 +51,6 @@ class Worker {
   void call(const std::function<void()>& call);  // and waits for it
   void drop(const Comm* comm);                   // forgets its works, without a callback
   bool is_idle();
-  // The thread sits in a call that never returns; nobody waits for it.
-  void abandon() { is_abandoned_ = true; }
 
  private:
   void run();
@@ -65,7 +63,6 @@ class Worker {
   std::list<std::shared_ptr<Work>> works_;  // the thread's own
   size_t n_open_ = 0;
   bool is_ending_ = false;
-  std::atomic<bool> is_abandoned_{false};
   std::thread thread_;
 };
 
@@ -91,6 +88,9 @@ struct Comm {
   uint32_t call_seq = 0;
   uint32_t n_collectives = 0;
   std::map<std::pair<int, bool>, uint32_t> n_p2p;  // by peer and direction
+  bool has_graph = false;                          // one with work for the host stream was captured
+  std::atomic<int> n_on_host{0};                   // callbacks in its host stream
+  std::atomic<int> n_in_helper{0};                 // group calls that its helper has not launched yet
   int size() const { return static_cast<int>(spec->members.size()); }
 };
 
@@ -121,6 +121,7 @@ struct Task {
   size_t bytes() const { return op->count * static_cast<size_t>(op->dtype->bytes); }
 };
 using Tasks = std::vector<std::shared_ptr<Task>>;
+using Runs = std::vector<std::shared_ptr<Run>>;  // beside tasks
 
 struct Plan {
   Comm* comm = nullptr;
@@ -169,6 +170,7 @@ class Rank {
   // calls.cc
   void call(const Step& step, Comm& comm);
   void fan(const Step& step, Comm& comm);
+  void await_ready(Comm& comm);
   void append(Comm& comm, const Step& step, Func func, int peer);
   void begin_group(Comm& comm);
   void api_event(Task& task);
@@ -179,30 +181,37 @@ class Rank {
   }
   void stop(void** handle, bool clears);
 
+  // host.cc
+  bool goes_through_host(const Plan& plan) const;
+  void tell_on_host(const Plan& plan, const Runs& runs, const std::shared_ptr<Kernel>& kernel, bool waits);
+  void host_busy(Comm& comm, int64_t time_ns);
+  void capture(const Tasks& tasks, int n_plans);
+  void replay(const std::string& graph);
+
   // launch.cc
   void launch(const Tasks& tasks, int n_plans);
   bool is_end_seen(const Task& task) const;
   bool has_progress_work(const Plan& plan) const;
   void launch_plan(Plan& plan);
-  void launch_event(const Plan& plan);
-  void copy_engine(Plan& plan);
-  void prepare(const Plan& plan);
-  void submit(const Plan& plan);
+  void launch_event(const Plan& plan, const std::shared_ptr<Kernel>& kernel);
+  void copy_engine(Plan& plan, std::shared_ptr<Kernel> kernel);
+  Runs runs_of(const Plan& plan);
+  std::shared_ptr<Kernel> kernel_of(const Plan& plan, const Runs& runs);
+  void submit(std::shared_ptr<Kernel> kernel);
   void profile(Plan& plan);
   void start_task(Task& task, Plan& plan);
   void hand_over(const std::shared_ptr<Task>& task);
-  void capture(const Tasks& tasks, int n_plans);
-  void replay(const std::string& graph);
   std::shared_ptr<Run> make_run(const Task& task);
-  Worker& host_callbacks();
 
   // rank.cc
   void take(const Step& step);
   void take_life(const Step& step);
   [[noreturn]] void stuck();
+  bool is_on_caller() const { return pthread_equal(thread_, pthread_self()) != 0; }
   void await(const std::function<bool()>& is_done, const char* what);
   bool is_quiet(const Comm* comm = nullptr);
   void log_call(Task& task, bool is_replay = false);
+  void log_told(uint64_t call_id);
   void log_done(uint64_t call_id, const Run& run);
   void log_end();
   void leave_script();
@@ -232,9 +241,12 @@ class Rank {
 
   std::string capturing_;
   std::map<std::string, std::vector<Plan>> graphs_;
+  Worker& host_callbacks();
   std::unique_ptr<Worker> host_;
+  std::mutex host_mutex_;  // held while H makes callbacks: no communicator goes away under it
   std::unique_ptr<Worker> helper_;
 
+  pthread_t thread_ = pthread_self();  // A
   std::mutex counters_mutex_;  // a helper thread may launch while this one makes the next call
   std::mutex open_mutex_;
   std::set<uint64_t> open_calls_;
@@ -243,6 +255,8 @@ class Rank {
   std::atomic<uint64_t> n_done_{0};
 };
 
+// Plans of all communicators of a group call, round-robin.
+std::vector<Plan> plans_of(const Tasks& tasks, int n_plans);
 std::shared_ptr<Work> kernel_work(Process& process, Gpu& gpu, const std::shared_ptr<Task>& task);
 std::shared_ptr<Work> proxy_work(Process& process, const std::shared_ptr<Task>& task, int channel, bool is_send);
 

@@ -26,6 +26,7 @@ Comm* Rank::comm_of(const std::string& name) {
 }
 
 void Rank::play() {
+  thread_ = pthread_self();
   const Script& script = process_.script;
   for (const CommSpec& spec : script.comms) {
     Comm* comm = comm_of(spec.name);
@@ -56,7 +57,11 @@ void Rank::take(const Step& step) {
     case Verb::kCapture: capturing_ = step.word; return;
     case Verb::kCaptureEnd: capturing_.clear(); return;
     case Verb::kReplay: return replay(step.word);
-    case Verb::kBlockingLaunch: is_launch_blocking_ = step.value != 0; return;
+    case Verb::kBlockingLaunch:
+      is_launch_blocking_ = step.value != 0;
+      host_callbacks();
+      return;
+    case Verb::kHostBusy: return host_busy(*comm, step.value);
     case Verb::kForeign: return Trouble(*this).foreign(*comm, step);
     case Verb::kProxyCtrl: return Trouble(*this).proxy_ctrl(*comm);
     case Verb::kNetPlugin: return Trouble(*this).net_plugin(*comm);
@@ -87,11 +92,11 @@ void Rank::take_life(const Step& step) {
   }
 }
 
-// The thread is inside a call that does not come back; the process ends around it.
+// The thread is inside a call that does not come back; the process ends around it. The caller of a helper goes on.
 void Rank::stuck() {
+  if (!is_on_caller())
+    while (true) pause();
   process_.arena.places[rank_] = static_cast<int>(Place::kStuck);
-  if (helper_) helper_->abandon();
-  if (host_) host_->abandon();
   while (!process_.arena.is_leaving) {
     gpu_.advance(mono_ns());
     usleep(500);
@@ -102,7 +107,7 @@ void Rank::stuck() {
 }
 
 bool Rank::is_quiet(const Comm* comm) {
-  if (!gpu_.is_idle(comm) || (helper_ && !helper_->is_idle())) return false;
+  if (!gpu_.is_idle(comm) || (helper_ && !helper_->is_idle()) || (host_ && !host_->is_idle())) return false;
   for (const Comm& each : comms_) {
     if (!each.family || (comm != nullptr && comm != &each)) continue;
     if (!each.family->proxy.is_idle() || !each.family->of_kernels().is_idle()) return false;
@@ -203,6 +208,14 @@ void Rank::log_call(Task& task, bool is_replay) {
   if (is_unseen) json.raw("unseen", "true");
   if (task.is_captured) json.raw(is_replay ? "replay" : "captured", "true");
   process_.log.line(json.number("t_ns", mono_ns()));
+}
+
+// H begins to tell it: before that the plugin knows nothing of a replay.
+void Rank::log_told(uint64_t call_id) {
+  if (!process_.log.is_open()) return;
+  Json json;
+  json.text("event", "told").number("rank", rank_).number("id", static_cast<int64_t>(call_id));
+  process_.log.line(json);
 }
 
 void Rank::log_done(uint64_t call_id, const Run& run) {

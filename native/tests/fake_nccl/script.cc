@@ -31,6 +31,7 @@ constexpr VerbWord kVerbs[] = {
     {"capture", Verb::kCapture, {}},
     {"replay", Verb::kReplay, {}},
     {"blocking_launch", Verb::kBlockingLaunch, {}},
+    {"host_busy", Verb::kHostBusy, {}},
     {"init", Verb::kInit, {}},
     {"finalize", Verb::kFinalize, {}},
     {"abort", Verb::kAbort, {}},
@@ -331,6 +332,9 @@ class Parser {
       case Verb::kCrash: return rest.empty() || fail("'" + rest[0] + "' is too much here");
       case Verb::kDelay:
         return (rest.size() == 1 && parse_time_ns(rest[0], &step->value)) || fail("delay TIME");
+      case Verb::kHostBusy:
+        if (rest.size() == 2) step->comm = rest[0];
+        return (rest.size() == 2 && parse_time_ns(rest[1], &step->value)) || fail("host_busy COMM TIME");
       case Verb::kMask:
         return (rest.size() == 1 && parse_mask(rest[0], &step->value)) || fail("mask VALUE");
       case Verb::kBlockingLaunch:

@@ -86,7 +86,7 @@ struct Op {
 };
 
 enum class Verb {
-  kOp, kGroup, kGroupEnd, kSync, kDelay, kBarrier, kCapture, kCaptureEnd, kReplay, kBlockingLaunch, kInit, kFinalize,
+  kOp, kGroup, kGroupEnd, kSync, kDelay, kBarrier, kCapture, kCaptureEnd, kReplay, kBlockingLaunch, kHostBusy, kInit, kFinalize,
   kAbort, kReload, kFork, kKill, kExit, kCrash, kMask, kChaos, kForeign, kProxyCtrl, kNetPlugin, kBad,
 };
 

@@ -274,10 +274,7 @@ Worker::~Worker() {
     is_ending_ = true;
   }
   wake_.notify_all();
-  if (is_abandoned_)
-    thread_.detach();
-  else
-    thread_.join();
+  thread_.join();
 }
 
 void Worker::post(std::shared_ptr<Work> work) {
