@@ -15,6 +15,7 @@ class LayoutProblem(StrEnum):
     NONE = ""
     NOTHING = "nothing_known"  # no dimension could be told
     FACTOR_MISSING = "factor_missing"  # ranks that no known communicator puts in relation
+    UNKNOWN_GROUPS = "unknown_groups"  # data move on communicators whose role could not be told
     CONTRADICTION = "contradiction"  # the dimensions do not fit together: no coordinates
 
 

@@ -13,7 +13,8 @@ import numpy as np
 from comminsight.model.event import COMM_DTYPE
 from comminsight.model.ops import CommRole
 from comminsight.semantics.op_mix import op_mixes
-from comminsight.semantics.role_inference import Place, guess, session_clues
+from comminsight.semantics.role_clues import guess
+from comminsight.semantics.role_inference import Place, session_clues
 from comminsight.semantics.roles import role_of
 
 ROLES = tuple(CommRole)

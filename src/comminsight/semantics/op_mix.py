@@ -31,9 +31,9 @@ class OpMix:
 
     ``ways`` are (op, way) of P2P with way 1 to the next comm rank, -1 to the previous one, 2 to
     both (of two), 0 to another. ``longest_run`` is by op, among the communicator's own data.
-    ``n_in_turns`` counts gathers that a scatter follows at once. ``longest_p2p`` is the longest run
-    of sends or of receives; ``n_alone`` are calls with P2P in one direction only, ``n_both`` those
-    with both at once.
+    ``n_in_turns`` counts gathers that a scatter follows at once; ``overlap_ratio`` is the share of
+    data that began before the one before it had ended. ``n_alone`` are calls with P2P in one
+    direction only, ``n_both`` those with both at once.
     ``places`` and ``marks`` are row numbers: of the data collectives, and of what moves on one
     microbatch or layer (P2P and exchanges).
     """
@@ -48,9 +48,9 @@ class OpMix:
     n_sizes: int = 0
     longest_run: dict[int, int] = field(default_factory=dict)
     n_in_turns: int = 0
+    overlap_ratio: float = 0.0
     ways: frozenset[tuple[int, int]] = frozenset()
     n_exchanges: int = 0
-    longest_p2p: int = 0
     n_alone: int = 0
     n_both: int = 0
     scattered_bytes: frozenset[int] = frozenset()
@@ -109,9 +109,9 @@ def _mix(comm_index: int, size: int, rank: int, rows: np.ndarray, places: np.nda
         controls=controls, n_repeated_control=max(controls.values(), default=0),
         n_sizes=len(np.unique(size_bytes[is_data])),
         longest_run=_longest_runs(data), n_in_turns=_n_in_turns(data, places[is_data]),
-        ways=_ways(ways, size, rank), n_exchanges=n_exchanges,
-        longest_p2p=max(_longest_runs(ways["op"]).values(), default=0), n_alone=n_alone,
-        n_both=n_both,
+        overlap_ratio=_overlap_ratio(own[is_data]), ways=_ways(ways, size, rank),
+        n_exchanges=n_exchanges,
+        n_alone=n_alone, n_both=n_both,
         scattered_bytes=frozenset(size_bytes[is_data & (op == Op.REDUCE_SCATTER)].tolist()),
         reduced_bytes=frozenset(size_bytes[is_data & (op == Op.ALL_REDUCE)].tolist()),
         places=places[is_data], marks=places[is_large & (is_p2p | is_exchange)],
@@ -181,3 +181,8 @@ def _longest_runs(ops: np.ndarray) -> dict[int, int]:
 def _n_in_turns(ops: np.ndarray, places: np.ndarray) -> int:
     is_pair = (ops[:-1] == Op.ALL_GATHER) & (ops[1:] == Op.REDUCE_SCATTER)
     return int(np.count_nonzero(is_pair & (np.diff(places) <= _AT_ONCE)))
+
+
+def _overlap_ratio(data: np.ndarray) -> float:
+    overlaps = data["start_ns"][1:] < data["end_ns"][:-1]
+    return float(overlaps.mean()) if len(overlaps) else 0.0

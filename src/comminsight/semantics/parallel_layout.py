@@ -16,7 +16,7 @@ from itertools import pairwise
 from comminsight.model.layout import LayoutDimension, LayoutProblem, ParallelLayout
 from comminsight.model.ops import CommRole
 from comminsight.model.topology import Communicator
-from comminsight.semantics.role_inference import RoleGuess
+from comminsight.semantics.role_clues import RoleGuess
 
 _FACTORS = (CommRole.TP, CommRole.CP, CommRole.DP, CommRole.PP)
 _SHARDED = (CommRole.DP_SHARD, CommRole.DP_REPLICATE)
@@ -50,10 +50,12 @@ class _Dimension:
 
 
 def parallel_layout(
-    communicators: Sequence[Communicator], world_size: int, world_purpose: RoleGuess | None = None
-) -> RankCoordinates:
+    communicators: Sequence[Communicator], world_size: int,
+    world_purpose: RoleGuess | None = None, *, n_undecided: int = 0,
+) -> RankCoordinates:  # fmt: skip
     """Dimensions (innermost first) and coordinates; ``world_purpose`` is what the one communicator
-    of the whole world is used for. Communicators with unknown members take no part."""
+    of the whole world is used for, ``n_undecided`` how many move data without a known role: with
+    any of those the layout is not complete. Communicators with unknown members take no part."""
     found = {role: _tiling(communicators, role, world_size) for role in (*_FACTORS, *_SHARDED)}
     if world_purpose is not None and world_purpose.role in _FACTORS:
         whole = _over_world(communicators, world_size, world_purpose)
@@ -68,13 +70,17 @@ def parallel_layout(
         data = _outside(data, context)
     factors = [found[CommRole.TP], context, shard, data, replicate, found[CommRole.PP]]
     experts = _tiling(communicators, CommRole.EP, world_size)
-    return _checked([d for d in factors if d is not None], experts, world_size)
+    return _checked(
+        [d for d in factors if d is not None and d.size > 1], experts, world_size, n_undecided
+    )
 
 
 def _checked(
-    factors: Sequence[_Dimension], experts: _Dimension | None, world_size: int
+    factors: Sequence[_Dimension], experts: _Dimension | None, world_size: int, n_undecided: int
 ) -> RankCoordinates:
     problem, factor = _problem(factors, world_size)
+    if problem is LayoutProblem.NONE and n_undecided:
+        problem = LayoutProblem.UNKNOWN_GROUPS
     shown = sorted([*factors, *([experts] if experts else [])], key=_innermost)
     layout = ParallelLayout(
         world_size=world_size, is_complete=problem is LayoutProblem.NONE, problem=problem,

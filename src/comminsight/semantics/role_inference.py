@@ -1,56 +1,30 @@
 """Roles of communicators that no name tells, from what one session did on them.
 
-Each observation is a *clue*: a weight for one role, with a code that says what was seen. The role
-with the largest sum wins; its lead over the second is the confidence, ``1 - exp(-0.7 lead)``. Below
-``MIN_CONFIDENCE`` the role stays unknown: a wrong role is worse than none. Clues of several ranks
-add up (``role_join``); one session alone knows sizes, its own comm ranks and its own ops.
+Each observation is a clue (``role_clues``). A role stays unknown where the clues do not single one
+out: a wrong role is worse than none. Clues of several ranks add up (``role_join``); one session
+alone knows sizes, its own comm ranks and its own ops.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from comminsight.model.ops import CommRole, Op
 from comminsight.semantics.op_mix import OpMix
+from comminsight.semantics.p2p_roles import MIN_ROUNDS, PAIR, is_moving, n_rounds, p2p_clues
+from comminsight.semantics.role_clues import Clue, guess
 
-MIN_CONFIDENCE = 0.5
-DATA_PARALLEL = frozenset({CommRole.DP, CommRole.DP_SHARD, CommRole.DP_REPLICATE, CommRole.EDP})
-
-_LEAD_WEIGHT = 0.7
 _MANY, _MORE = 3.0, 1.5  # times as many ops as on any other communicator
 _FEW_PER_STEP = 12
 _FEW_SIZES = 4
-_MIN_MARKS = 4.0
 _OFTEN, _RARELY = 0.6, 0.3
 _FORWARD_PASS = 3  # gathers in a row: parameters ahead of layers; activations alternate
 _IN_TURNS = 0.7
-_PAIR = 2
-_ALONE, _NEVER_ALONE = 0.03, 0.005  # of the calls; between them lost records may be the reason
+_OVERLAPS = 0.3
 _MANY_PER_ROUND, _FEW_PER_ROUND = 6, 4
-
-
-class Clue(NamedTuple):
-    """What speaks for (or, with a negative weight, against) a role."""
-
-    role: CommRole
-    weight: float
-    code: str
-
-
-class RoleGuess(NamedTuple):
-    """A role with its confidence in 0..1 and the codes of what spoke for it, strongest first."""
-
-    role: CommRole
-    confidence: float
-    evidence: tuple[str, ...]
-
-
-NO_GUESS = RoleGuess(CommRole.UNKNOWN, 0.0, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,28 +33,6 @@ class Place:
 
     world_size: int = -1
     global_rank: int = -1
-
-
-def guess(clues: Iterable[Clue]) -> RoleGuess:
-    """The role that the clues speak for; UNKNOWN, with the confidence it would have had, where
-    they do not single one out."""
-    own = tuple(clues)
-    sums: dict[CommRole, float] = {}
-    for clue in own:
-        sums[clue.role] = sums.get(clue.role, 0.0) + clue.weight
-    ranked = sorted(sums.items(), key=lambda item: (-item[1], item[0].value))
-    if not ranked or ranked[0][1] <= 0:
-        return NO_GUESS
-    lead = ranked[0][1] - max(ranked[1][1] if len(ranked) > 1 else 0.0, 0.0)
-    confidence = round(1 - math.exp(-_LEAD_WEIGHT * lead), 3)
-    codes = sorted((c for c in own if c.role is ranked[0][0] and c.weight > 0), key=_by_weight)
-    evidence = tuple(dict.fromkeys(clue.code for clue in codes))
-    role = ranked[0][0] if confidence >= MIN_CONFIDENCE else CommRole.UNKNOWN
-    return RoleGuess(role, confidence, evidence)
-
-
-def _by_weight(clue: Clue) -> tuple[float, str]:
-    return -clue.weight, clue.code
 
 
 def session_clues(
@@ -111,7 +63,7 @@ class _Session:
         self._mixes, self._place, self._named = mixes, place, named
         self._world_size = place.world_size if place.world_size > 0 else _widest(mixes)
         self._spanning = [mix for mix in mixes if mix.size == self._world_size]
-        self._reduced = [mix for mix in mixes if mix.n_data and not _moves(mix)]
+        self._reduced = [mix for mix in mixes if mix.n_data and not is_moving(mix)]
         clocks = [mix.n_repeated_control for mix in self._spanning]
         self._n_steps = min((n for n in clocks if n > 1), default=0)
         self._sharded = _shard_pairs(self._reduced)
@@ -120,7 +72,7 @@ class _Session:
         found = {mix.comm_index: tuple(self._of(mix)) for mix in self._mixes}
         roles = {index: guess(clues).role for index, clues in found.items()} | dict(self._named)
         for mix in self._mixes:
-            found[mix.comm_index] += tuple(self._by_neighbours(mix, roles))
+            found[mix.comm_index] += tuple(self._by_neighbours(mix, roles, found[mix.comm_index]))
         return {index: clues for index, clues in found.items() if index not in self._named}
 
     def purpose(self) -> Iterable[Clue]:
@@ -129,7 +81,7 @@ class _Session:
             if mix.n_exchanges:
                 yield Clue(CommRole.EP, 3.0, "exchanges")
             elif mix.has_p2p:
-                yield from _of_p2p(mix)
+                yield from p2p_clues(mix)
             elif mix.n_data:
                 yield from self._of_data(mix)
 
@@ -142,8 +94,8 @@ class _Session:
         if mix.n_exchanges:
             yield Clue(CommRole.EP, 3.0, "exchanges")
         elif mix.has_p2p:
-            yield from _of_p2p(mix)
-            if mix.size == _PAIR:
+            yield from p2p_clues(mix)
+            if mix.size == PAIR:
                 yield from self._of_pair(mix)
         elif mix.n_data:
             yield from self._of_data(mix)
@@ -179,6 +131,8 @@ class _Session:
             yield Clue(*self._sharded[mix.comm_index])
             return
         yield from self._by_order(mix)
+        if mix.overlap_ratio >= _OVERLAPS:
+            yield Clue(CommRole.DP, 2.0, "overlaps_itself")
         yield from self._by_number(mix)
         yield from self._by_marks(mix)
         yield from self._by_step(mix)
@@ -200,24 +154,29 @@ class _Session:
             yield Clue(CommRole.DP, 1.0, "reduces_to_owners")
 
     def _by_number(self, mix: OpMix) -> Iterable[Clue]:
-        others = [m.n_data for m in self._mixes if m is not mix and m.n_data and not _moves(m)]
+        others = [m.n_data for m in self._mixes if m is not mix and m.n_data and not is_moving(m)]
         if not others:
             if self._is_only_group(mix):
                 yield Clue(CommRole.TP, 1.2, "only_group")
             return
         ratio = mix.n_data / max(others)
+        in_turn = [m.n_data for m in self._in_turn() if m is not mix]
         is_sharding = mix.longest_run.get(Op.ALL_GATHER, 0) >= _FORWARD_PASS
-        if ratio >= _MORE and not is_sharding:
+        if ratio >= _MORE and not is_sharding and mix.overlap_ratio < _OVERLAPS:
             yield Clue(CommRole.TP, 1.5 if ratio >= _MANY else 0.5, "most_ops")
-        elif 1 / ratio >= _MORE:
+        elif in_turn and 1 / ratio >= _MORE and max(in_turn) == max(others):
             yield Clue(CommRole.DP, 1.5 if 1 / ratio >= _MANY else 0.5, "few_ops")
+
+    def _in_turn(self) -> list[OpMix]:
+        """Communicators on which one op waits for the other, as layers do."""
+        return [mix for mix in self._reduced if mix.overlap_ratio < _OVERLAPS]
 
     def _is_only_group(self, mix: OpMix) -> bool:
         """Replicas that do not speak to each other: what is inside them is model parallel."""
         has_run = mix.longest_run.get(Op.ALL_GATHER, 0) >= _FORWARD_PASS
         return (
             mix not in self._spanning
-            and not any(_moves(other) for other in self._mixes)
+            and not any(is_moving(other) for other in self._mixes)
             and mix.n_data >= _FEW_PER_STEP
             and not has_run
         )
@@ -225,10 +184,10 @@ class _Session:
     def _by_marks(self, mix: OpMix) -> Iterable[Clue]:
         """Tensor parallel ops lie between the transfers of every microbatch and layer."""
         n_marks, n_occupied = self._occupied(mix)
-        if n_marks < _MIN_MARKS:
+        if n_marks < MIN_ROUNDS:
             return
         share = n_occupied / n_marks
-        is_repeated = self._n_steps and n_occupied / self._n_steps >= _PAIR
+        is_repeated = self._n_steps and n_occupied / self._n_steps >= PAIR
         if share <= _RARELY:
             yield Clue(CommRole.DP, 2.0, "seldom_between_transfers")
         elif share >= _OFTEN and (is_repeated or self._is_densest(mix)):
@@ -240,7 +199,7 @@ class _Session:
         """(pairs of transfers of the busiest communicator, intervals of it with own data)."""
         best = (0.0, 0)
         for other in self._mixes:
-            n_marks = _n_pairs(other)
+            n_marks = n_rounds(other)
             if other is not mix and n_marks > best[0]:
                 best = n_marks, len(np.unique(np.searchsorted(other.marks, mix.places)))
         return best
@@ -255,7 +214,8 @@ class _Session:
         if not self._n_steps:
             return
         if mix.n_data < _FEW_PER_STEP * self._n_steps:
-            yield Clue(CommRole.DP, 0.5 if len(self._reduced) > 1 else 1.0, "few_per_step")
+            is_alone = len(self._reduced) == 1 and mix in self._spanning
+            yield Clue(CommRole.DP, 1.0 if is_alone else 0.5, "few_per_step")
         elif mix.n_sizes <= _FEW_SIZES:
             yield Clue(CommRole.TP, 1.0, "many_alike_per_step")
 
@@ -267,24 +227,24 @@ class _Session:
     # P2P between two ranks, where next and previous are one
 
     def _of_pair(self, mix: OpMix) -> Iterable[Clue]:
-        n_rounds = _n_pairs(mix)
-        if n_rounds < _MIN_MARKS:
+        rounds = n_rounds(mix)
+        if rounds < MIN_ROUNDS:
             return
-        others = [_n_pairs(m) for m in self._mixes if m is not mix and m.has_p2p]
-        if others and n_rounds >= _MANY * max(others):
+        others = [n_rounds(m) for m in self._mixes if m is not mix and m.has_p2p]
+        if others and rounds >= _MANY * max(others):
             yield Clue(CommRole.CP, 1.2, "most_transfers")
-        elif others and n_rounds * _MANY <= max(others):
+        elif others and rounds * _MANY <= max(others):
             yield Clue(CommRole.PP, 1.2, "few_transfers")
-        yield from self._by_layers(mix, n_rounds)
+        yield from self._by_layers(mix, rounds)
         if mix.rank == 1 and self._place.global_rank >= 0 and self._world_size > 0:
             is_last = self._place.global_rank * 2 >= self._world_size
             role = CommRole.PP if is_last else CommRole.CP
             yield Clue(role, 0.7, "last_half" if is_last else "not_outermost")
 
-    def _by_layers(self, mix: OpMix, n_rounds: float) -> Iterable[Clue]:
+    def _by_layers(self, mix: OpMix, rounds: float) -> Iterable[Clue]:
         """A ring goes around in every layer, a pipeline once per microbatch: many layers."""
         inside = [m.n_exchanges or m.n_data for m in self._mixes if m is not mix and not m.has_p2p]
-        per_round = max(inside, default=0) / n_rounds
+        per_round = max(inside, default=0) / rounds
         if per_round >= _MANY_PER_ROUND:
             yield Clue(CommRole.PP, 1.5, "layers_between_transfers")
         elif 1 < per_round <= _FEW_PER_ROUND:
@@ -292,7 +252,9 @@ class _Session:
 
     # neighbours
 
-    def _by_neighbours(self, mix: OpMix, roles: Mapping[int, CommRole]) -> Iterable[Clue]:
+    def _by_neighbours(
+        self, mix: OpMix, roles: Mapping[int, CommRole], own: Sequence[Clue]
+    ) -> Iterable[Clue]:
         def size(role: CommRole) -> int:
             return max((m.size for m in self._mixes if roles.get(m.comm_index) is role), default=1)
 
@@ -303,7 +265,8 @@ class _Session:
         if roles.get(mix.comm_index) is CommRole.DP and mix.n_data and size(CommRole.EP) > 1:
             wide = mix.size * size(CommRole.EP)
             if wide in {size(CommRole.DP), self._size_of_gradients(mix)}:
-                yield Clue(CommRole.EDP, 6.0, "size_of_experts")
+                as_data = sum(clue.weight for clue in own if clue.role is CommRole.DP)
+                yield Clue(CommRole.EDP, as_data + 1.5, "size_of_experts")
 
     def _size_of_transfers(self, roles: Mapping[int, CommRole]) -> int:
         """Of P2P that may be a pipeline's."""
@@ -320,46 +283,6 @@ def _widest(mixes: Iterable[OpMix]) -> int:
     """The largest size where there is a smaller one too; 0 otherwise."""
     sizes = {mix.size for mix in mixes}
     return max(sizes) if len(sizes) > 1 else 0
-
-
-def _moves(mix: OpMix) -> bool:
-    return bool(mix.n_exchanges or mix.has_p2p)
-
-
-def _n_pairs(mix: OpMix) -> float:
-    """Transfers that belong together counted once: there and back, in and out, once around."""
-    if mix.n_exchanges:
-        return mix.n_exchanges / 2
-    is_ring = guess(_of_p2p(mix)).role is CommRole.CP
-    return len(mix.marks) / (2 * (mix.size - 1) if is_ring else 2)
-
-
-def _of_p2p(mix: OpMix) -> Iterable[Clue]:
-    """A pipeline goes forth and back between neighbours, a ring goes around."""
-    ways = mix.ways
-    if mix.size == _PAIR:
-        yield from _of_two(mix)
-        return
-    to_next, from_previous = (Op.SEND, 1) in ways, (Op.RECV, -1) in ways
-    to_previous, from_next = (Op.SEND, -1) in ways, (Op.RECV, 1) in ways
-    if (to_next and from_next) or (to_previous and from_previous):
-        yield Clue(CommRole.PP, 3.0, "forth_and_back")
-    elif to_next and from_previous and mix.longest_p2p < _PAIR:
-        is_wrapped = mix.rank in {0, mix.size - 1}
-        yield Clue(CommRole.CP, 3.0 if is_wrapped or mix.n_both else 1.5, "once_around")
-        yield Clue(CommRole.PP, 0.0 if is_wrapped else 0.5, "one_way")
-    elif ways <= {(Op.SEND, 1), (Op.RECV, -1), (Op.SEND, -1), (Op.RECV, 1)}:
-        yield Clue(CommRole.PP, 1.0, "one_way")
-
-
-def _of_two(mix: OpMix) -> Iterable[Clue]:
-    """A ring sends and receives at once; a pipeline has a send or a receive alone at both ends of
-    a step."""
-    n_calls = mix.n_alone + mix.n_both
-    if mix.n_alone > _ALONE * n_calls:
-        yield Clue(CommRole.PP, 2.3, "sends_alone")
-    elif n_calls >= _MIN_MARKS and mix.n_alone < _NEVER_ALONE * n_calls:
-        yield Clue(CommRole.CP, 1.8, "sends_and_receives_at_once")
 
 
 def _of_one_replica(mix: OpMix) -> Iterable[Clue]:

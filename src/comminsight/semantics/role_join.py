@@ -21,25 +21,21 @@ from comminsight.model.ops import CommRole
 from comminsight.model.topology import Communicator
 from comminsight.model.trace import RankTrace
 from comminsight.semantics.op_mix import OpMix, op_mixes
-from comminsight.semantics.role_inference import (
-    Clue,
-    Place,
-    RoleGuess,
-    guess,
-    session_clues,
-    world_purpose,
-)
+from comminsight.semantics.role_clues import Clue, RoleGuess, guess
+from comminsight.semantics.role_inference import Place, session_clues, world_purpose
 
 MAX_OPS_READ = 65_536  # per rank: enough steps of any job
 _MIN_CHAIN = 3
 
 
 class JoinedRoles(NamedTuple):
-    """The communicators with their roles, and what the world's communicator is used for where it
-    is the only one of its size (UNKNOWN otherwise)."""
+    """The communicators with their roles, what the world's communicator is used for where it is
+    the only one of its size (UNKNOWN otherwise), and the ids of communicators that move data and
+    whose role could not be told."""
 
     communicators: tuple[Communicator, ...]
     world_purpose: RoleGuess
+    undecided: tuple[int, ...] = ()
 
 
 def join_roles(
@@ -55,7 +51,9 @@ def join_roles(
         reading.add(rank)
     guesses = reading.guesses()
     roled = tuple(_roled(comm, guesses.get(comm.comm_id)) for comm in communicators)
-    return JoinedRoles(roled, guess(_mean(reading.purpose, reading.n_purpose)))
+    purpose = guess(_mean(reading.purpose, reading.n_purpose))
+    undecided = tuple(c.comm_id for c in roled if c.role is CommRole.UNKNOWN and reading.moves(c))
+    return JoinedRoles(roled, purpose, undecided)
 
 
 def is_named(communicator: Communicator) -> bool:
@@ -133,6 +131,10 @@ class _Reading:
             self._seen[mix.comm_index - 1].add(mix, own)
         self.purpose += world_purpose(mixes, place)
         self.n_purpose += 1
+
+    def moves(self, communicator: Communicator) -> bool:
+        """Whether more than numbers went over it."""
+        return bool(self._seen[communicator.comm_id].kinds - {"nothing", "control"})
 
     def guesses(self) -> dict[int, RoleGuess]:
         """By ``comm_id``, for communicators without a name that were used."""
