@@ -63,15 +63,19 @@ class StepWatch:
 
     def note(self, rows: np.ndarray, opened_at: int) -> None:
         """These ops were fed; ``opened_at`` is the last op of the newest Open among them, or -1."""
-        start_ns = np.ascontiguousarray(rows["start_ns"])
+        start_ns, since_ns = rows["start_ns"], self.last_start_ns
         if opened_at >= 0:
             self.n_ops, self.active_ns = len(rows) - 1 - opened_at, 0
             start_ns = start_ns[opened_at:]
+            since_ns = int(start_ns[0])
         else:
             self.n_ops += len(rows)
-            start_ns = np.append(self.last_start_ns, start_ns)
-        self.active_ns += active_ns(start_ns, self._settings.max_pause_ns)
         self.last_start_ns = int(start_ns[-1])
+        passed_ns = self.last_start_ns - since_ns
+        if passed_ns > self._settings.max_pause_ns:  # else no pause among them can be that long
+            starts_ns = np.append(since_ns, start_ns)
+            passed_ns = active_ns(starts_ns, self._settings.max_pause_ns)
+        self.active_ns += passed_ns
 
     @property
     def is_over(self) -> bool:
