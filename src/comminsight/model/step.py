@@ -32,7 +32,12 @@ class StepEnd(StrEnum):
 
 
 class PhaseKind(StrEnum):
-    """Part of a step."""
+    """Part of a step.
+
+    ``FORWARD`` to ``UNKNOWN`` follow each other and never overlap: what the rank does, where the
+    ops tell. ``GRAD_SYNC`` (gradients in flight), ``BUBBLE`` (waiting to receive) and the three
+    parts of a pipeline lie over them.
+    """
 
     FORWARD = "forward"
     BACKWARD = "backward"
@@ -40,15 +45,19 @@ class PhaseKind(StrEnum):
     OPTIMIZER = "optimizer"
     BUBBLE = "bubble"
     UNKNOWN = "unknown"
+    WARM_UP = "warm_up"  # forward passes before forward and backward take turns
+    STEADY = "steady"
+    COOL_DOWN = "cool_down"  # backward passes after the last forward
 
 
-class Phase(msgspec.Struct, frozen=True, kw_only=True):
-    """A half-open interval ``[start_ns, end_ns)`` of a step."""
+class Phase(msgspec.Struct, frozen=True, gc=False):
+    """A half-open interval ``[start_ns, end_ns)`` of a step; ``microbatch`` is -1 for unknown."""
 
     kind: PhaseKind
     start_ns: int
     end_ns: int
     n_ops: int = 0
+    microbatch: int = -1
 
 
 class StepSummary(msgspec.Struct, frozen=True, kw_only=True):

@@ -54,6 +54,7 @@ TALLY_NAMES: dict[str, TallyName] = {
         TallyName("order_markers", Severity.INFO, "markers consumed by the reorder stage"),
         TallyName("order_holds_expired", Severity.LOSS, "open-op holds ended by the bound"),
         TallyName("steps_emitted", Severity.INFO, "steps closed"),
+        TallyName("steps_without_phases", Severity.INFO, "steps whose phases are all unknown"),
         TallyName("steps_open", Severity.INFO, "steps still open at the end of the stream"),
         TallyName("ops_between_steps", Severity.INFO, "ops after a Close and before the next Open"),
         TallyName("ops_before_first_step", Severity.INFO, "ops before the first Open"),

@@ -26,7 +26,13 @@ RUN_ID_KEY = b"comminsight.run_id"
 STEP_VIEW_KEY = b"comminsight.step_view"
 
 PHASE = pa.struct(
-    [("kind", pa.string()), ("start_ns", pa.int64()), ("end_ns", pa.int64()), ("n_ops", pa.int64())]
+    [
+        ("kind", pa.string()),
+        ("start_ns", pa.int64()),
+        ("end_ns", pa.int64()),
+        ("n_ops", pa.int64()),
+        ("microbatch", pa.int32()),
+    ]
 )
 EVIDENCE = pa.struct(
     [
@@ -98,7 +104,13 @@ def _step_row(number: int, step: StepSummary, rank: RankTrace) -> dict[str, Any]
         "anchor": _evidence(step.anchor, rank) if step.anchor is not None else None,
         "last": _evidence(step.last, rank),
         "phases": [
-            {"kind": p.kind.value, "start_ns": p.start_ns, "end_ns": p.end_ns, "n_ops": p.n_ops}
+            {
+                "kind": p.kind.value,
+                "start_ns": p.start_ns,
+                "end_ns": p.end_ns,
+                "n_ops": p.n_ops,
+                "microbatch": p.microbatch,
+            }
             for p in step.phases
         ],
     }

@@ -30,7 +30,8 @@ from comminsight.model.topology import SessionIdentity
 from comminsight.semantics.comm_table import CommTable
 from comminsight.semantics.losses import LossLog
 from comminsight.semantics.matcher import AnyMatcher, Hits
-from comminsight.semantics.symbols import SymbolCoder
+from comminsight.semantics.phases import Cut, PhaseSnapshot, PhaseTrace
+from comminsight.semantics.symbols import SymbolCoder, columns_of
 from comminsight.semantics.template import Template
 
 END_OF_TIME_NS = 1 << 62
@@ -84,6 +85,7 @@ class BoundarySnapshot(msgspec.Struct, frozen=True, kw_only=True):
     states: list[list[int]]
     tail: bytes
     step: OpenStep | None
+    phases: PhaseSnapshot
 
 
 class BoundaryMachine:
@@ -105,12 +107,15 @@ class BoundaryMachine:
         self._n_tail = max(matcher.max_length for matcher in self._matchers) + 1
         self._tail = np.empty(0, OP_DTYPE)
         self._seen: dict[int, OpAt] = {}  # of this batch: one op may be First, Anchor and Close
+        self._phases = PhaseTrace(comms, template.name)
+        self._cuts: list[Cut] = []  # of the steps of this batch
 
     def feed(self, rows: np.ndarray) -> list[StepSummary]:
         """Steps that became final with these committed ops (``OP_DTYPE``, in time order)."""
         if not len(rows):
             return []
-        classes = self._coder.encode(rows, self._comms)
+        columns = columns_of(rows, self._comms)
+        classes = self._coder.encode(rows, self._comms, columns)
         self._seen.clear()
         hits = [matcher.feed(classes, self.position) for matcher in self._matchers]
         failed = np.flatnonzero(_IS_FAILED[rows["state"]])
@@ -118,10 +123,15 @@ class BoundaryMachine:
             hits[1:] = [found.without(failed + self.position) for found in hits[1:]]
         for kind, found in enumerate(hits):
             self.n_hits[kind] += len(found)
-        steps = list(self._walk(rows.view(_EVIDENCE_DTYPE), *hits))
+        self._phases.feed(rows, columns)
+        steps = self._with_phases(list(self._walk(rows.view(_EVIDENCE_DTYPE), *hits)))
         self.position += len(rows)
         joined = rows if len(rows) >= self._n_tail else np.concatenate([self._tail, rows])
         self._tail = joined[-self._n_tail :].copy()
+        in_progress = (
+            self.position - self._n_tail if self.step is None else self.step.first.position
+        )
+        self._phases.forget(in_progress)
         return steps
 
     def finish(self) -> list[StepSummary]:
@@ -130,7 +140,8 @@ class BoundaryMachine:
         if step is None or not self.is_proved:
             return []
         self.step = None
-        return [self._end_step(step, np.empty(0, _EVIDENCE_DTYPE), None, END_OF_TIME_NS)]
+        last = self._end_step(step, np.empty(0, _EVIDENCE_DTYPE), None, END_OF_TIME_NS)
+        return self._with_phases([last])
 
     @property
     def is_proved(self) -> bool:
@@ -151,6 +162,16 @@ class BoundaryMachine:
         in_progress = 0 if self.step is None else self.position - self.step.first.position
         before = self.n_before if self.step or self.n_steps else self.position
         return self.position - before - self.n_between - in_progress
+
+    @property
+    def n_without_phases(self) -> int:
+        """Emitted steps whose phases are unknown altogether: ops lost, late or too many."""
+        return self._phases.n_unknown
+
+    def _with_phases(self, steps: list[StepSummary]) -> list[StepSummary]:
+        self._phases.close(steps, self._cuts)
+        self._cuts.clear()
+        return steps
 
     # the walk from Open to Open
 
@@ -202,6 +223,8 @@ class BoundaryMachine:
         n_between = until - last.position - 1
         self.n_between += n_between
         self.n_steps += 1
+        n_ops = last.position - step.first.position + 1
+        self._cuts.append(Cut(step.first.position, n_ops))
         return StepSummary(
             session_id=self._identity.session_id, global_rank=self._identity.global_rank,
             step=self.n_steps - 1, template=self.template.name,
@@ -210,7 +233,7 @@ class BoundaryMachine:
             first=first, last=last.evidence,
             anchor=None if step.anchor is None else step.anchor.evidence,
             start_ns=first.start_ns, end_ns=end_ns, span_ns=end_ns - first.start_ns,
-            period_ns=period_ns, gap_ns=gap_ns, n_ops=last.position - step.first.position + 1,
+            period_ns=period_ns, gap_ns=gap_ns, n_ops=n_ops,
             n_ops_between=n_between, first_seq=first.seq, last_seq=last.evidence.seq,
             end_proof=_proof(step, following),
             coverage_complete=bool(step.close and step.anchor) and not n_late + n_lost + n_changes,
@@ -244,6 +267,7 @@ class BoundaryMachine:
             states=[matcher.states for matcher in self._matchers],
             tail=self._tail.tobytes(),
             step=None if self.step is None else msgspec.structs.replace(self.step),
+            phases=self._phases.snapshot(),
         )  # fmt: skip
 
     def restore(self, snapshot: BoundarySnapshot) -> None:
@@ -254,6 +278,7 @@ class BoundaryMachine:
         for matcher, states in zip(self._matchers, snapshot.states, strict=True):
             matcher.restore(states)
         self._tail = np.frombuffer(snapshot.tail, OP_DTYPE)
+        self._phases.restore(snapshot.phases)
         self.step = msgspec.structs.replace(snapshot.step) if snapshot.step else None
 
 

@@ -30,7 +30,7 @@ from comminsight.semantics.reorder import OrderSnapshot, Reorder
 from comminsight.semantics.selection import Judge, Trial, select
 from comminsight.semantics.template import Template
 
-SNAPSHOT_VERSION = 3
+SNAPSHOT_VERSION = 4
 _FIRST_LOOK_OPS = 16
 _PORTION = 16_384  # records per pass: enough to pay for the calls, few enough to stay in the cache
 
@@ -158,6 +158,7 @@ class SessionEngine:
         if machine is not None:
             tally.add("ops_between_steps", machine.n_between)
             tally.add("ops_before_first_step", machine.n_before)
+            tally.add("steps_without_phases", machine.n_without_phases)
         elif broken is not None:
             tally.add("ops_between_steps", broken.n_ops_between_steps)
             tally.add("ops_before_first_step", broken.n_ops_before_first_step)

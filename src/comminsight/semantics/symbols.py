@@ -8,6 +8,7 @@ bounds that occur in the predicates. Per batch only lookups are left: no predica
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,8 @@ from comminsight.model.ops import Op
 from comminsight.semantics.comm_table import ROLE_CODE, ROLES, CommTable
 from comminsight.semantics.template import ANY, Peer, Position, Symbol
 
-_N_ROLES, _N_OPS, _N_DTYPES = len(ROLES), 16, 32
+N_OPS = 16  # op codes told apart
+_N_ROLES, _N_DTYPES = len(ROLES), 32
 _PEER_CODE = {Peer.NEXT: 1, Peer.PREVIOUS: 2}
 _FEW_BOUNDS = 8  # up to here comparisons beat a binary search
 
@@ -28,6 +30,22 @@ class _Grid:
     counts: np.ndarray
     has_dtype: bool
     has_peer: bool
+
+
+class Columns(NamedTuple):
+    """Of each op: its row of the communicator table, and ``role code * N_OPS + op`` (u2)."""
+
+    comm: np.ndarray
+    role_op: np.ndarray
+
+
+def columns_of(rows: np.ndarray, comms: CommTable) -> Columns:
+    """What every coder needs of these ops (``OP_DTYPE``)."""
+    index = comms.clip(np.ascontiguousarray(rows["comm_index"]))
+    code = comms.roles.take(index).astype(np.uint16)
+    code *= N_OPS
+    code += np.minimum(rows["op"], N_OPS - 1)
+    return Columns(index, code)
 
 
 class SymbolCoder:
@@ -56,17 +74,16 @@ class SymbolCoder:
         """Number of classes; ``encode`` gives numbers below it."""
         return len(self.fits)
 
-    def encode(self, rows: np.ndarray, comms: CommTable) -> np.ndarray:
-        """Class of each op (u2, same length as ``rows``)."""
-        index = comms.clip(np.ascontiguousarray(rows["comm_index"]))
-        code = comms.roles.take(index).astype(np.uint16)
-        code *= _N_OPS
-        code += np.minimum(rows["op"], _N_OPS - 1)
+    def encode(
+        self, rows: np.ndarray, comms: CommTable, columns: Columns | None = None
+    ) -> np.ndarray:
+        """Class of each op (u2, same length as ``rows``); ``columns`` saves reading them again."""
+        index, code = columns or columns_of(rows, comms)
         if self._grid.has_dtype:
-            code *= _N_DTYPES
+            code = code * _N_DTYPES
             code += np.minimum(rows["dtype"], _N_DTYPES - 1)
         if self._grid.has_peer:
-            code *= 3
+            code = code * 3
             code += directions(rows, index, comms)
         flat = self._kind_of_code.take(code).astype(np.int64)
         for bounds, name in ((self._grid.sizes, "size_bytes"), (self._grid.counts, "count")):
@@ -91,7 +108,7 @@ def _grid_of(symbols: tuple[Symbol, ...]) -> _Grid:
 
 def _fits_code(symbol: Symbol, grid: _Grid) -> np.ndarray:
     roles = _mask([ROLE_CODE[role] for role in symbol.roles], _N_ROLES)
-    axes = [roles, _mask([int(op) for op in symbol.ops], _N_OPS)]
+    axes = [roles, _mask([int(op) for op in symbol.ops], N_OPS)]
     if grid.has_dtype:
         axes.append(_mask([int(dtype) for dtype in symbol.dtypes], _N_DTYPES))
     if grid.has_peer:

@@ -1,0 +1,77 @@
+"""From the signs of a step's ops to the plan of its phases, by the kind of job they show.
+
+What the ops do not tell is UNKNOWN: where the backward pass begins in a job whose layers
+communicate alike both ways, or what lies between the reductions of several microbatches.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from comminsight.model.step import PhaseKind
+from comminsight.semantics.phase_pipeline import is_pipeline, pipeline_plan
+from comminsight.semantics.phase_plan import (
+    Plan,
+    PlannedPhase,
+    gradient_sync,
+    optimizer,
+    signs_of,
+    start_of,
+    sync_phase,
+    where,
+    whole,
+)
+from comminsight.semantics.phase_sharded import is_sharded, sharded_plan
+from comminsight.semantics.phase_symbols import GRADIENTS, INSIDE, Sign
+
+
+def plan_of(numbers: np.ndarray, *, is_iteration: bool = False) -> Plan:
+    """The phases of a step with these op numbers (``phase_signs``), at least one op.
+
+    ``is_iteration``: the step is an iteration of a serving job, a forward pass from end to end.
+    """
+    if is_iteration:
+        return (whole(PhaseKind.FORWARD, len(numbers)),)
+    signs = signs_of(numbers)
+    if is_pipeline(signs):
+        return tuple(pipeline_plan(numbers, signs))
+    if is_sharded(signs):
+        return tuple(sharded_plan(signs))
+    return tuple(_replicated_plan(signs) or [whole(PhaseKind.UNKNOWN, len(signs))])
+
+
+def _replicated_plan(signs: np.ndarray) -> list[PlannedPhase]:
+    """Gradients reduced on every rank. Without ops inside the layers buckets are reduced as the
+    backward pass makes them: it lasts until the last bucket is ready."""
+    gradients, inside = where(signs, GRADIENTS), where(signs, INSIDE)
+    if not len(gradients):
+        return _layer_norms(signs, inside)
+    first, last = int(gradients[0]), int(gradients[-1])
+    plan = []
+    inside = inside[inside < last]
+    if len(inside):
+        until = last if inside[-1] > first else first
+        plan.append(_stretch(PhaseKind.UNKNOWN, 0, until))
+    else:
+        plan += [_stretch(PhaseKind.UNKNOWN, 0, first)] if first else []
+        is_rounds = bool((signs == Sign.REDUCE_ROOT).any())  # in every microbatch, perhaps
+        plan.append(_stretch(PhaseKind.UNKNOWN if is_rounds else PhaseKind.BACKWARD, first, last))
+        if is_rounds:
+            return [*plan, *optimizer(signs)]
+    return [*plan, *gradient_sync(signs), *optimizer(signs)]
+
+
+def _layer_norms(signs: np.ndarray, inside: np.ndarray) -> list[PlannedPhase]:
+    """Sequence parallel alone: all-reduces behind the last scatter are gradients."""
+    scatters = np.flatnonzero(signs == Sign.INNER_SCATTER)
+    if not len(scatters):
+        return []
+    tail = inside[inside > scatters[-1]]
+    if not len(tail) or (signs[tail] != Sign.INNER_REDUCE).any():
+        return []
+    first, last = int(tail[0]), int(tail[-1])
+    return [_stretch(PhaseKind.UNKNOWN, 0, first), sync_phase(first, last, len(tail))]
+
+
+def _stretch(kind: PhaseKind, first: int, until: int) -> PlannedPhase:
+    return PlannedPhase(kind, start_of(first), start_of(until), until - first)

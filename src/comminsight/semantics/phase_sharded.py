@@ -1,0 +1,107 @@
+"""Phases of jobs that gather parameters and scatter gradients: FSDP, HSDP, ZeRO-3.
+
+Every unit of the model is gathered in the forward pass and its gradient is scattered once, so that
+there are as many gathers in a forward pass as scatters in the backward pass. Units gathered again
+open the backward pass. A forward pass behind a backward pass begins with several gathers in a row.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from comminsight.model.step import PhaseKind
+from comminsight.semantics.phase_plan import (
+    PlannedPhase,
+    gradient_sync,
+    optimizer,
+    start_of,
+)
+from comminsight.semantics.phase_symbols import Sign
+
+_MIN_IN_A_ROW = 3  # gathers: the backward pass has at most two, one of them ahead
+_FIRST_SCATTER_AFTER = 2  # gathers of a backward pass, one of them ahead
+
+
+def is_sharded(signs: np.ndarray) -> bool:
+    """Whether parameters are gathered before gradients are scattered."""
+    gathers, scatters = _positions(signs)
+    return bool(len(gathers) and len(scatters) and gathers[0] < scatters[0])
+
+
+def sharded_plan(signs: np.ndarray) -> list[PlannedPhase]:
+    """Forward and backward of each microbatch, the scatters, the optimizer."""
+    gathers, scatters = _positions(signs)
+    bounds = [*_microbatch_starts(signs, gathers), int(scatters[-1]) + 1]
+    plan: list[PlannedPhase] = []
+    if bounds[0] > 0:
+        plan.append(_phase(PhaseKind.UNKNOWN, 0, bounds[0], -1))
+    for nth, (first, until) in enumerate(pairwise(bounds)):
+        inside = (gathers[(gathers >= first) & (gathers < until)],
+                  scatters[(scatters >= first) & (scatters < until)])  # fmt: skip
+        plan += _passes(*inside, nth)
+        plan += gradient_sync(signs, first, until if until != bounds[-1] else 1 << 31)
+    return plan + optimizer(signs)
+
+
+def _positions(signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Gathers up to the last scatter, and scatters."""
+    scatters = np.flatnonzero(signs == Sign.SCATTER)
+    gathers = np.flatnonzero(signs == Sign.GATHER)
+    return gathers[gathers < scatters[-1]] if len(scatters) else gathers, scatters
+
+
+def _microbatch_starts(signs: np.ndarray, gathers: np.ndarray) -> list[int]:
+    """The first op, and the first of several gathers in a row behind a scatter."""
+    moves = np.flatnonzero((signs == Sign.GATHER) | (signs == Sign.SCATTER))
+    is_gather = signs[moves] == Sign.GATHER
+    edges = np.flatnonzero(np.diff(is_gather.astype(np.int8), prepend=0, append=0))
+    starts = [int(gathers[0])]
+    for first, until in edges.reshape(-1, 2).tolist():
+        if first > 0 and until - first >= _MIN_IN_A_ROW and moves[first] <= gathers[-1]:
+            starts.append(int(moves[first]))
+    return starts
+
+
+def _passes(gathers: np.ndarray, scatters: np.ndarray, nth: int) -> list[PlannedPhase]:
+    n_gathers, n_scatters = len(gathers), len(scatters)
+    end = int(scatters[-1])
+    if n_scatters < n_gathers <= 2 * n_scatters and gathers[n_scatters] < scatters[0]:
+        turn = int(gathers[n_scatters])
+        return [_phase(PhaseKind.FORWARD, int(gathers[0]), turn, nth),
+                _phase(PhaseKind.BACKWARD, turn, end, nth)]  # fmt: skip
+    if n_scatters == n_gathers and gathers[-1] < scatters[0]:
+        last, first_scatter = int(gathers[-1]), int(scatters[0])
+        return [_phase(PhaseKind.FORWARD, int(gathers[0]), last, nth),
+                _phase(PhaseKind.UNKNOWN, last, first_scatter, nth),
+                _phase(PhaseKind.BACKWARD, first_scatter, end, nth)]  # fmt: skip
+    if nth == 0 and (turns := _accumulated(gathers, scatters)):
+        starts = [*turns, end]
+        return [
+            _phase(PhaseKind.BACKWARD if n % 2 else PhaseKind.FORWARD, start, starts[n + 1], n // 2)
+            for n, start in enumerate(turns)
+        ]
+    return [_phase(PhaseKind.UNKNOWN, int(gathers[0]), end, -1)]
+
+
+def _accumulated(gathers: np.ndarray, scatters: np.ndarray) -> list[int]:
+    """Starts of all passes where only the last microbatch scatters; empty if it does not fit.
+
+    A root that is gathered once makes an odd number of gathers per microbatch; from twice as many
+    microbatches as units on, that could be taken for this.
+    """
+    n_units = len(scatters)
+    n_rounds, rest = divmod(len(gathers), 2 * n_units)
+    if rest or not 1 < n_rounds < 2 * n_units - 1:
+        return []
+    last_turn = (2 * n_rounds - 1) * n_units
+    n_before = int(np.searchsorted(gathers, scatters[0]))
+    if not last_turn < n_before <= last_turn + _FIRST_SCATTER_AFTER:
+        return []
+    starts: list[int] = gathers[::n_units].tolist()
+    return starts
+
+
+def _phase(kind: PhaseKind, first: int, until: int, microbatch: int) -> PlannedPhase:
+    return PlannedPhase(kind, start_of(first), start_of(until), until - first, microbatch)
