@@ -67,6 +67,7 @@ JOBS = [
         {"idle": 6}),
     Job("serving-ep", 4, "--job serving_ep --steps 5 --pause-ms 60", "serving-ep"),
 ]  # fmt: skip
+APART = {"ddp-members", "hsdp", "serving", "serving-poll"}  # two sets of ranks without an anchor
 KILLED = "ddp-killed"
 JOINED = "ddp-join"
 each = pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
@@ -173,6 +174,16 @@ def test_over_all_ranks(job, recorded):
 
 
 @each
+def test_there_is_nothing_to_calibrate(job, recorded):
+    """The numbers by which anchors of all ranks order the steps are those that the job wrote."""
+    counts = recorded[job.name].run.calibration.preview().correction.counts
+    assert counts.n_local_steps == sum(counts.by_confidence.values()) > 0
+    for n in (counts.n_renumbered, counts.n_fused, counts.n_split, counts.n_missing, counts.n_raw):
+        assert n == 0
+    assert counts.n_parts == (2 if job.name in APART else 1)
+
+
+@each
 def test_how_the_job_ended(job, recorded):
     one = recorded[job.name]
     if job.name != KILLED:
@@ -223,3 +234,53 @@ def test_the_same_as_tables(job, recorded):
             assert numbers.count(row["step"]) == row["n_ops"]
     shown = run.step_ops(global_rank=1, step=7).ops
     assert [op.op_seq for op in shown] == run.ops(rank=1, step=7)["op_seq"].to_pylist()
+
+
+# kinds of phases that the ops of a job tell; of the others nothing is said
+TOLD = {
+    "ddp": {"grad_sync"},
+    "ddp-accum": {"grad_sync"},
+    "fsdp2": {"forward", "backward", "grad_sync"},
+    "fsdp2-accum": {"grad_sync"},
+    "hsdp": {"forward", "backward", "grad_sync"},
+    "1f1b": {"forward", "backward", "grad_sync", "optimizer"},
+    "1f1b-torch": {"forward", "backward", "grad_sync", "optimizer"},
+    "interleaved": {"grad_sync", "optimizer"},
+    "moe": {"grad_sync"},
+}
+COMPARED = ("forward", "backward", "grad_sync", "optimizer")
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_phases_are_those_that_the_job_wrote(name, recorded):
+    one = recorded[name]
+    found, right, wrong = set(), 0, []
+    for rank in one.sessions:
+        written = one.written("phase", rank)
+        for step in one.found(rank):
+            own = [line for line in written if line["step"] == step.step]
+            for phase in step.phases:
+                if phase.kind.value not in COMPARED:
+                    continue
+                lines = [line for line in own if shared_ns(phase, line) > 0]
+                if not lines:
+                    continue  # an evaluation that begins the step, the norm behind the gradients
+                found.add(phase.kind.value)
+                most = max(lines, key=lambda line, phase=phase: shared_ns(phase, line))
+                if is_phase(phase, most):
+                    right += 1
+                else:
+                    wrong.append((rank, step.step, phase, most))
+    print(name, right, "phases as written,", len(wrong), "not")
+    assert found >= TOLD[name]
+    assert len(wrong) <= right // 20, wrong[:3]  # short ones at their edges
+
+
+def shared_ns(phase, line):
+    return min(phase.end_ns, line["end_ns"]) - max(phase.start_ns, line["begin_ns"])
+
+
+def is_phase(phase, line):
+    """Gradients may be in flight while the backward pass goes on."""
+    kinds = {phase.kind.value} | ({"backward"} if phase.kind.value == "grad_sync" else set())
+    return line["phase"] in kinds and phase.microbatch in {-1, line["microbatch"]}

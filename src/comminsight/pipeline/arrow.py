@@ -15,7 +15,7 @@ import pyarrow as pa
 from comminsight.analysis.alignment import AlignedStep
 from comminsight.errors import InputError
 from comminsight.model.ops import Op
-from comminsight.model.step import StepEvidence, StepSummary
+from comminsight.model.step import Phase, StepEvidence, StepSummary
 from comminsight.model.topology import Communicator, SessionIdentity
 from comminsight.model.trace import RankTrace, RunTrace
 from comminsight.pipeline.step_view import find_rank
@@ -27,13 +27,10 @@ STEP_VIEW_KEY = b"comminsight.step_view"
 
 PHASE = pa.struct(
     [
-        ("kind", pa.string()),
-        ("start_ns", pa.int64()),
-        ("end_ns", pa.int64()),
-        ("n_ops", pa.int64()),
-        ("microbatch", pa.int32()),
+        ("kind", pa.string()), ("start_ns", pa.int64()), ("end_ns", pa.int64()),
+        ("n_ops", pa.int64()), ("microbatch", pa.int64()),
     ]
-)
+)  # fmt: skip
 EVIDENCE = pa.struct(
     [
         ("comm_id", pa.int32()), ("role", pa.string()), ("op", pa.string()),
@@ -65,7 +62,8 @@ def steps_table(
     """One row per step and rank, by step and rank.
 
     ``period_ns`` and ``gap_ns`` are null until the next step began; ``anchor`` is null where it was
-    not seen. Times are the session's CLOCK_MONOTONIC, ``start_real_ns`` its wall clock.
+    not seen, the ``microbatch`` of a phase where it is not known. Times are the session's
+    CLOCK_MONOTONIC, ``start_real_ns`` its wall clock.
     """
     ranks = {rank.global_rank: rank for rank in trace.ranks}
     rows = [
@@ -103,16 +101,17 @@ def _step_row(number: int, step: StepSummary, rank: RankTrace) -> dict[str, Any]
         "first": _evidence(step.first, rank),
         "anchor": _evidence(step.anchor, rank) if step.anchor is not None else None,
         "last": _evidence(step.last, rank),
-        "phases": [
-            {
-                "kind": p.kind.value,
-                "start_ns": p.start_ns,
-                "end_ns": p.end_ns,
-                "n_ops": p.n_ops,
-                "microbatch": p.microbatch,
-            }
-            for p in step.phases
-        ],
+        "phases": [_phase(phase) for phase in step.phases],
+    }
+
+
+def _phase(phase: Phase) -> dict[str, Any]:
+    return {
+        "kind": phase.kind.value,
+        "start_ns": phase.start_ns,
+        "end_ns": phase.end_ns,
+        "n_ops": phase.n_ops,
+        "microbatch": phase.microbatch if phase.microbatch >= 0 else None,
     }
 
 

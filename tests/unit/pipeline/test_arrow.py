@@ -60,6 +60,20 @@ def test_what_is_not_known_is_null_and_never_zero(run):
     assert first["anchor"]["role"] == "GLOBAL"
 
 
+def test_phases_of_every_step(run, simulated):
+    kept = {(row["step"], row["global_rank"]): row["phases"] for row in run.steps().to_pylist()}
+    for rank in simulated.ranks:
+        number = rank.session.global_rank
+        for step in run.session_steps[rank.session.session_id]:
+            rows = kept[step.step, number]
+            assert [row["kind"] for row in rows] == [p.kind.value for p in step.phases]
+            assert [row["end_ns"] - row["start_ns"] for row in rows] == [
+                p.end_ns - p.start_ns for p in step.phases
+            ]
+    microbatches = {row["microbatch"] for rows in kept.values() for row in rows}
+    assert microbatches == {None, *range(small_layout().microbatches)}
+
+
 def test_every_op_has_the_step_that_it_was_played_in(run, simulated):
     ops = run.ops()
     assert ops.schema.equals(OPS)
