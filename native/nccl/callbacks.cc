@@ -7,10 +7,7 @@ namespace {
 
 constexpr int32_t kNoState = 0;
 
-bool is_of_sampled_op(Token token) {
-  const bool is_op = token.type() <= kChannelToken || token.type() == kCopyToken;
-  return is_op && is_sampled(token.generation());
-}
+bool is_timed(Token token) { return token.type() == kStepToken ? is_sampled_step(token) : is_sampled(token); }
 
 bool is_channel_over(Door& d, Token token) {
   const ci_slot* slot = find_op(d, token);
@@ -80,14 +77,14 @@ namespace {
 // Kept apart, so that the usual event pays for nothing but itself.
 __attribute__((noinline)) Result stop_other(Door& d, void* handle) {
   const Token token = token_of(handle);
-  const CallbackTimer timer(d, is_of_sampled_op(token));
+  const CallbackTimer timer(d, is_timed(token));
   stop_of(d, token, handle);
   return kSuccess;
 }
 
 __attribute__((noinline)) Result record_other_state(Door& d, void* handle, int32_t state, const StateArgs* args) {
   const Token token = token_of(handle);
-  const CallbackTimer timer(d, is_of_sampled_op(token));
+  const CallbackTimer timer(d, is_timed(token));
   record_state_of(d, token, handle, state, args);
   return kSuccess;
 }
@@ -107,7 +104,7 @@ Result record_event_state(void* handle, int32_t state, StateArgs* args) {
   if (d == nullptr) return kSuccess;
   const Token token = token_of(handle);
   const bool is_usual = token.type() == kChannelToken && state == kKernelChStop && args != nullptr;
-  if (!is_usual || is_sampled(token.generation())) return record_other_state(*d, handle, state, args);
+  if (!is_usual || is_sampled(token)) return record_other_state(*d, handle, state, args);
   return stop_channel(*d, token, static_cast<int64_t>(args->gpu_ns));
 }
 

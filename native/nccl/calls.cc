@@ -1,5 +1,6 @@
 // Calls (CollApi, P2pApi): here an op begins, and takes its place in the order of its communicator.
 #include "door.h"
+#include "sampling.h"
 
 namespace ci::nccl {
 namespace {
@@ -18,20 +19,22 @@ void* start_unplaced(Door& d, const void* context) {
   return void_token(kRefused);
 }
 
-void* begin_op_of_group(Door& d, uint32_t comm, ci_record* record, uint64_t group) {
-  void* handle = begin_op(d, comm, record, CI_SLOTFLAG_API_SEEN, group);
+void* begin_op_of_group(Door& d, uint32_t comm, ci_record* record, uint64_t group, uint32_t mask) {
+  void* handle = begin_op(d, comm, record, CI_SLOTFLAG_API_SEEN, group, mask);
   if (group != 0 && token_of(handle).type() == kCallToken)
     join_group(d, Token::of(group), reinterpret_cast<uint64_t>(handle));
   return handle;
 }
 
 void* begin_p2p(Door& d, uint32_t comm, ci_record* record, Group* group, uint64_t group_token) {
-  const bool may_fold = group != nullptr && (nccl_mask(d) & kProxyStep) == 0;
+  const uint32_t mask = group != nullptr ? load_relaxed(group->mask) : nccl_mask(d);
+  const bool may_fold = group != nullptr && (mask & kProxyStep) == 0;
   void* handle = may_fold ? join_fan(d, *group, group_token, comm, *record) : nullptr;
-  return handle != nullptr ? handle : begin_op_of_group(d, comm, record, group_token);
+  return handle != nullptr ? handle : begin_op_of_group(d, comm, record, group_token, mask);
 }
 
 void* begin_call(Door& d, uint32_t comm, const Call& call) {
+  const CallbackTimer timer(d, is_sampled_number(load_relaxed(d.recorder->comms.state(comm).op_seq)));
   Group* group = find_group(d, token_of(call.parent));
   const uint64_t group_token = group != nullptr ? reinterpret_cast<uint64_t>(call.parent) : 0;
   ci_record record = {};
@@ -39,12 +42,14 @@ void* begin_call(Door& d, uint32_t comm, const Call& call) {
   record.user_tag = static_cast<int64_t>(call.user_tag);
   record.stream_id = folded(call.stream);
   record.group_id = group != nullptr ? load_relaxed(group->group_id) : 0;
+  if (record.group_id != 0) store_relaxed(d.comms[comm].newest_group, record.group_id);
   record.op_seq = d.recorder->next_op_seq(comm);
   record.enqueue_ns = mono_ns();
   // The peer of a P2P op, and so its place among those with this peer, is known with its task only.
   if (call.is_p2p) return begin_p2p(d, comm, &record, group, group_token);
   record.match_seq = d.recorder->comms.next_match(comm, record.kind, record.op, -1);
-  return begin_op_of_group(d, comm, &record, group_token);
+  const uint32_t mask = group != nullptr ? load_relaxed(group->mask) : nccl_mask(d);
+  return begin_op_of_group(d, comm, &record, group_token, mask);
 }
 
 }  // namespace

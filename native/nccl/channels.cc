@@ -23,13 +23,6 @@ __attribute__((noinline)) void note_first_start(Door& d, uint32_t at, ci_slot& s
   if (!observe_clock(comm, gpu_ns, now, earliest_start_ns(slot))) store_relaxed(d.ops[at].has_bad_stamp, 1);
 }
 
-bool is_whole(const OpState& own, const ci_slot& slot, uint32_t n_stopped) {
-  const uint8_t n = load_relaxed(slot.record.n_channels);
-  if (n != 0) return n_stopped >= n;
-  const bool is_handed_over = (flags_of(slot) & CI_SLOTFLAG_TASK_HANDED_OVER) != 0;
-  return load_relaxed(own.is_untrusted) != 0 && is_handed_over && has_stopped_all(slot);
-}
-
 }  // namespace
 
 bool has_stopped_all(const ci_slot& slot) {
@@ -73,10 +66,17 @@ __attribute__((noinline)) Result end_channels(Door& d, Token token) {
   return kSuccess;
 }
 
+// How many there are is not known: others may be about to begin, so the rounds wait for them.
+__attribute__((noinline)) Result note_untold_stop(OpState& own) {
+  if (load_relaxed(own.is_untrusted) != 0) store_release(own.last_stop_ns, mono_ns());
+  return kSuccess;
+}
+
 __attribute__((noinline)) void* start_other_channel(Door& d, void* task, const KernelChPart& part) {
   const Token token = token_of(task);
   if (token.type() == kVoidToken) return void_token(kIgnored);
   if (token.type() != kFanTaskToken || part.channel_id >= kMaxChannels) return note_unknown(d);
+  const CallbackTimer timer(d, is_sampled(token));
   return start_fan_channel(d, fan_token_of(task), part);
 }
 
@@ -89,7 +89,7 @@ void* start_channel(void* handle, const KernelChPart& part) {
   if (task.type() != kTaskToken || part.channel_id >= kMaxChannels) return start_other_channel(*d, handle, part);
   ci_slot* slot = find_op(*d, task);
   if (slot == nullptr) return note_stale(*d);
-  if (is_sampled(task.generation())) return start_timed_channel(*d, task, *slot, part);
+  if (is_sampled(task)) return start_timed_channel(*d, task, *slot, part);
   return start_channel_of(*d, task, *slot, part);
 }
 
@@ -104,7 +104,9 @@ Result stop_channel(Door& d, Token token, int64_t gpu_ns) {
   if (gpu_ns <= load_relaxed(d.starts_ns[at][channel])) store_relaxed(own.has_bad_stamp, 1);
   const uint32_t n_stopped = load_relaxed(own.n_stopped) + 1;
   store_relaxed(own.n_stopped, n_stopped);
-  return is_whole(own, *slot, n_stopped) ? end_channels(d, token) : kSuccess;
+  const uint8_t n_channels = load_relaxed(slot->record.n_channels);
+  if (n_channels == 0) return note_untold_stop(own);
+  return n_stopped >= n_channels ? end_channels(d, token) : kSuccess;
 }
 
 }  // namespace ci::nccl

@@ -42,14 +42,30 @@ Door* door_of(Recorder& r) {
   return seen->recorder == &r ? seen : nullptr;
 }
 
-void go_live(Door& d, uint32_t token, const Identity& identity, const DeviceFacts& facts, int32_t* mask) {
+void go_live(Door& d, uint32_t token, const Identity& identity, const DeviceFacts& facts) {
   CommState& comm = d.comms[token & 0xFFFF];
   store_relaxed(comm.distrusts_p2p, identity.abi_version == 4 && facts.nccl_version >= 22800 ? 1 : 0);
   store_release(comm.token, token);
+}
+
+// Read and written under the lock: what the drain thread applies meanwhile is neither missed nor undone.
+void ask_for_events(Door& d, bool is_live, uint8_t abi_version, int32_t* mask) {
   pthread_mutex_lock(&d.mask_lock);
-  d.n_live_comms++;
-  store_relaxed(d.abi_version, identity.abi_version);
-  if (mask != nullptr) __atomic_store_n(&d.mask_word, mask, __ATOMIC_RELEASE);
+  const uint32_t wanted = load_relaxed(d.header->active_profiler_mask);
+  if (mask != nullptr) store_relaxed(*mask, mask_for(wanted, abi_version));
+  if (is_live) {
+    d.n_live_comms++;
+    store_relaxed(d.abi_version, abi_version);
+    store_relaxed(d.applied_mask, wanted);
+    if (mask != nullptr) __atomic_store_n(&d.mask_word, mask, __ATOMIC_RELEASE);
+  }
+  pthread_mutex_unlock(&d.mask_lock);
+}
+
+// Also after the recorder was closed: NCCL may be unloaded next, and its word with it.
+void leave_mask(Door& d) {
+  pthread_mutex_lock(&d.mask_lock);
+  if (--d.n_live_comms == 0) __atomic_store_n(&d.mask_word, nullptr, __ATOMIC_RELEASE);
   pthread_mutex_unlock(&d.mask_lock);
 }
 
@@ -71,21 +87,21 @@ void* open_context(const Identity& identity, int32_t* mask) {
   const uint32_t token = register_comm(spec);
   Recorder* r = recorder();
   Door* d = r != nullptr ? door_of(*r) : nullptr;
-  const uint32_t wanted = d != nullptr ? load_relaxed(d->header->active_profiler_mask) : 0;
-  if (mask != nullptr) __atomic_store_n(mask, mask_for(wanted, identity.abi_version), __ATOMIC_RELAXED);
-  if (d != nullptr && is_comm_of(*r, token)) go_live(*d, token, identity, facts, mask);
+  const bool is_live = d != nullptr && is_comm_of(*r, token);
+  if (is_live) go_live(*d, token, identity, facts);
+  if (d != nullptr) ask_for_events(*d, is_live, identity.abi_version, mask);
+  else if (mask != nullptr) store_relaxed(*mask, 0);
   return context_token(token);
 }
 
 void close_context(void* context) {
-  Door* d = recording_door();
+  Door* d = door();
   const uint32_t row = d != nullptr ? comm_of(*d, context) : 0;
   if (row == 0 || exchange(d->comms[row].token, 0) == 0) return;
-  pthread_mutex_lock(&d->mask_lock);
-  if (--d->n_live_comms == 0) __atomic_store_n(&d->mask_word, nullptr, __ATOMIC_RELEASE);
-  pthread_mutex_unlock(&d->mask_lock);
+  leave_mask(*d);
+  if (recording_door() != d) return;
   settle_fans_of_comm(*d, row);
-  retire_silent(*d, row);
+  settle_comm(*d, row);
   d->recorder->retire_comm(row);
 }
 

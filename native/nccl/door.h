@@ -22,14 +22,14 @@ constexpr int64_t kGraceNs = kNsPerS;
 struct alignas(64) OpState {
   uint64_t group;    // token of its group call; 0: none
   uint64_t plan;     // token of the Group event of its task
-  uint64_t tail;     // token of the next op that ends with this one; 0: none
-  int64_t left_ns;   // when the drain thread first saw that nothing more will be heard of it
+  int64_t left_ns;   // when the drain thread first saw that nothing more will be heard of it; 0: more may come
+  int64_t last_stop_ns;  // of a channel, where their number means nothing
   uint64_t thread;   // of the call
   uint8_t n_stopped;  // channels
   uint8_t has_bad_stamp;
   uint8_t is_untrusted;  // n_channels means nothing
   uint8_t is_symmetric;
-  uint8_t is_tail;
+  uint8_t has_launches;  // the mask has launches: without one there is no task to come
   uint8_t reserved[3];
   uint32_t generation;  // of the slot; last, so that the drain thread never takes an op's state for another's
 };
@@ -38,11 +38,16 @@ static_assert(offsetof(OpState, generation) % 8 == 0 && sizeof(OpState) == 64, "
 
 struct CommState {
   uint32_t token;           // the number given out for it; 0: not (or no longer) live
-  uint32_t is_blocking;     // a task began before its group call returned
-  uint32_t is_nonblocking;  // ... and one after
+  uint32_t is_blocking;     // a task began in the caller's thread, before its group call returned
   uint32_t distrusts_p2p;   // behind a shim that does not fill in the channels of P2P tasks
   uint32_t n_folds;
-  uint32_t done_plan;       // the newest Group event with an op that has ended
+  uint32_t newest_group;    // group_id of the newest call; 0: none
+  uint32_t done_group;      // ... of the newest op that has ended
+  uint32_t done_plan;       // the newest Group event with an op that has ended; 0: none
+  uint32_t done_graph_plan; // ... with a replay
+  uint32_t has_tails;       // symmetric launches of more than one op
+  uint64_t head_plan;       // the newest symmetric launch, and its op that has the channels
+  uint64_t head;
   uint32_t n_observed;
   int64_t next_observed_ns;
   GpuClock clock;
@@ -68,10 +73,17 @@ struct Group {
   enum Stage : uint32_t { kFree, kOpen, kLeft };
   static constexpr uint32_t kMembers = 64;
   static constexpr uint32_t kFans = 4;  // communicators with P2P calls
+  static constexpr uint32_t kPlans = 8;
   uint32_t word;  // generation << 8 | stage
   uint32_t group_id;
   uint32_t n_members;
+  uint32_t mask;      // of NCCL when it began: that of all its calls
   uint32_t has_fans;
+  uint32_t is_told_elsewhere;  // tasks came from another thread than the calls
+  uint32_t n_launches;
+  uint32_t n_plans;
+  uint32_t launches[kPlans];   // row of the communicator of each
+  uint64_t plans[kPlans];      // of which tasks were told: number << 32 | communicator; only where some op may have none
   uint64_t fans[kFans];        // tokens of calls in them
   uint64_t members[kMembers];  // tokens of ops
 };
@@ -80,6 +92,7 @@ struct Door {
   static constexpr uint32_t kGroups = 512;
   static constexpr uint32_t kFans = 128;
   static constexpr uint32_t kProxies = 4096;
+  static constexpr uint32_t kLateNets = 128;
   uint32_t is_alive;  // 0 in a forked child: the whole block is wiped there
   uint32_t salt;
   ci_slot* slots;
@@ -93,12 +106,12 @@ struct Door {
   pthread_mutex_t mask_lock;  // init, finalize and the drain thread
   int64_t next_round_ns;
   alignas(64) uint32_t next_group;
-  uint32_t plans;
-  uint32_t next_fan;
+  alignas(64) uint32_t plans;
+  alignas(64) uint32_t next_fan;
   alignas(64) uint32_t next_proxy;
-  alignas(64) int64_t sampled_ns;  // callbacks timed since the last sampled op ended
-  uint32_t n_sampled_callbacks;
-  Guard guard;
+  alignas(64) uint32_t n_late_nets;
+  uint64_t late_ops[kLateNets];  // tokens of ops that ended before their proxy ops; 0: free
+  alignas(64) Guard guard;
   Group groups[kGroups];
   CommState comms[CI_COMM_CAPACITY + 1];
   OpState ops[CI_SLOT_CAPACITY];
@@ -107,6 +120,7 @@ struct Door {
   FanTask fan_tasks[kFans][Fan::kTasks];
   Proxy proxies[kProxies];
   NetState nets[CI_SLOT_CAPACITY];
+  LateNet late_nets[kLateNets];
 };
 
 extern Door* current_door;
@@ -160,22 +174,24 @@ static_assert((CI_SLOT_IN_FLIGHT & 1) == 0 && CI_SLOT_OVERDUE == CI_SLOT_IN_FLIG
 // Fills in what both calls and tasks tell of an op.
 void describe(Door& d, uint32_t comm, ci_record* record, bool is_p2p, const char* func, size_t count,
               const char* datatype, int32_t peer_or_root);
-// Begins the op; a void token when it is not recorded.
-void* begin_op(Door& d, uint32_t comm, ci_record* record, uint32_t slot_flags, uint64_t group);
-// The flags as they were before. The low byte tells how far the calling thread came, and belongs to it alone: a plain
-// read and write will do. What other threads raise stands in the bytes above.
-inline uint32_t raise_flags(ci_slot& slot, uint32_t flags) {
-  auto* bytes = reinterpret_cast<uint8_t*>(&slot.slot_flags);
-  const uint32_t low = load_relaxed(bytes[0]);
-  if ((flags & ~low & 0xFF) != 0) store_release(bytes[0], low | flags);
-  const uint32_t high = load_acquire(bytes[1]);
-  if ((flags >> 8 & ~high) != 0) __atomic_fetch_or(&bytes[1], static_cast<uint8_t>(flags >> 8), __ATOMIC_ACQ_REL);
-  return high << 8 | low;
-}
+// Begins the op; a void token when it is not recorded. `mask` is what NCCL tells of it.
+void* begin_op(Door& d, uint32_t comm, ci_record* record, uint32_t slot_flags, uint64_t group, uint32_t mask);
 inline uint32_t flags_of(const ci_slot& slot) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(&slot.slot_flags);
-  return uint32_t{load_acquire(bytes[1])} << 8 | load_relaxed(bytes[0]);
+  return uint32_t{load_acquire(bytes[2])} << 16 | uint32_t{load_acquire(bytes[1])} << 8 | load_relaxed(bytes[0]);
 }
+// The flags as they were before. The low byte tells how far the call came and belongs to the thread that is in it, the
+// third one to the thread that tells the task: plain reads and writes will do. Any thread may raise the others.
+inline uint32_t raise_flags(ci_slot& slot, uint32_t flags) {
+  auto* bytes = reinterpret_cast<uint8_t*>(&slot.slot_flags);
+  const uint32_t before = flags_of(slot);
+  const uint32_t fresh = flags & ~before;
+  if ((fresh & 0xFF) != 0) store_release(bytes[0], before | flags);
+  if ((fresh & 0xFF00) != 0) __atomic_fetch_or(&bytes[1], static_cast<uint8_t>(flags >> 8), __ATOMIC_ACQ_REL);
+  if ((fresh & 0xFF0000) != 0) store_release(bytes[2], (before | flags) >> 16);
+  return before;
+}
+static_assert(CI_SLOTFLAG_LAUNCH_RETURNED < 1 << 8 && CI_SLOTFLAG_TASK_SEEN >= 1 << 16, "one writer for each byte");
 
 // --- finish.cc
 // All channels have stopped; the last callback of them came at `now`.
@@ -184,12 +200,22 @@ void retire(Door& d, Token op, uint8_t reason);
 // Without a word from the GPU: a copy engine's.
 void finish_by_host(Door& d, Token op);
 uint32_t plan_number(uint64_t plan);  // in the order of their begins
-// Symmetric tasks without channels end with the task of their launch that has them. False when there is none.
-bool follow_head(Door& d, Token tail);
+// Symmetric tasks without channels end with the task of their launch that has them. False when there is none in flight.
+bool follow_head(Door& d, uint32_t comm, Token tail);
+// `b` is set and later than `a`: numbers of groups and plans.
+inline bool is_later(uint32_t b, uint32_t a) { return b != 0 && static_cast<int32_t>(b - a) > 0; }
 
 // --- groups.cc
 Group* find_group(Door& d, Token token);
 bool is_group_over(Door& d, Token token);
+// What NCCL tells of calls in this group call; of no group: now.
+uint32_t mask_of_group(Door& d, uint64_t token);
+// A task of the group call was told.
+void note_plan(Door& d, uint64_t group, uint32_t comm, uint64_t plan, bool is_elsewhere);
+// Every launch on the communicator that the group call has begun has told (some of) its tasks.
+bool has_told_launches(const Group& group, uint32_t comm);
+// For its caller, who is about to leave: no task will follow those that are known.
+bool is_told_whole(const Door& d, const Group& group, uint32_t comm);
 void join_group(Door& d, Token group, uint64_t op);
 void end_group_call(Door& d, Token token);
 void leave_group_call(Door& d, Token token);
@@ -210,13 +236,13 @@ void note_channel_start(Door& d, uint32_t at, ci_slot& slot, const KernelChPart&
 void note_channel_stop(Door& d, uint32_t at, ci_slot& slot, uint32_t channel, int64_t gpu_ns);
 // `gpu_ns` is 0 when the stop came without a stamp.
 Result stop_channel(Door& d, Token token, int64_t gpu_ns);
-// Every channel that began has stopped, and one did.
+// Every channel that began has stopped, and one did. Others may be about to begin.
 bool has_stopped_all(const ci_slot& slot);
 
 // --- rounds.cc
 void round(Recorder& recorder, int64_t now_ns);
-// The communicator is about to go: gives up at once what the rounds would.
-void retire_silent(Door& d, uint32_t comm);
+// The communicator is about to go: decides at once what the rounds would.
+void settle_comm(Door& d, uint32_t comm);
 int32_t mask_for(uint32_t mask, uint8_t abi_version);
 
 }  // namespace ci::nccl

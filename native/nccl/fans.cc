@@ -12,11 +12,21 @@ constexpr uint32_t kMostFolded = UINT16_MAX;
 uint32_t stage_of(const Fan& fan) { return load_acquire(fan.word) & 255; }
 void set_stage(Fan& fan, Fan::Stage stage) { store_release(fan.word, (load_relaxed(fan.word) & ~255u) | stage); }
 
+inline void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
 class FanLock {
  public:
   explicit FanLock(Fan& fan) : fan_(fan), is_held_(false) {
-    for (int i = 0; i < kSpins && !is_held_; i++)
+    for (int i = 0; i < kSpins && !is_held_; i++) {
+      if (i != 0) pause();
       is_held_ = load_relaxed(fan.lock) == 0 && __atomic_exchange_n(&fan.lock, 1u, __ATOMIC_ACQUIRE) == 0;
+    }
   }
   ~FanLock() {
     if (is_held_) store_release(fan_.lock, 0);
@@ -72,7 +82,7 @@ void keep_call(Fan& fan, uint32_t call, const ci_record& record) {
 // Under its lock: the first call takes the slot.
 void* open_fan(Door& d, Fan& fan, uint64_t group_token, uint32_t comm, const ci_record& record) {
   ci_record first = record;
-  void* handle = begin_op(d, comm, &first, CI_SLOTFLAG_API_SEEN, group_token);
+  void* handle = begin_op(d, comm, &first, CI_SLOTFLAG_API_SEEN, group_token, mask_of_group(d, group_token));
   if (token_of(handle).type() != kCallToken) return handle;
   const uint32_t generation = ((load_relaxed(fan.word) >> 8) + 1) % FanToken::kGenerations;
   const size_t counters = offsetof(Fan, calls) - offsetof(Fan, n_calls);
@@ -111,11 +121,13 @@ bool add_call(Door& d, Fan& fan, const ci_record& record) {
 void split(Door& d, Fan& fan, ci_slot& slot) {
   const uint64_t group = load_relaxed(fan.group);
   const uint32_t n = load_relaxed(fan.n_calls);
+  const uint32_t mask = mask_of_group(d, group);
+  constexpr uint32_t kFlags = CI_SLOTFLAG_API_SEEN | CI_SLOTFLAG_API_RETURNED;
   ci_record call;
   store_relaxed(fan.calls[0].op, load_relaxed(fan.op));
   for (uint32_t i = 1; i < n; i++) {
     load_words(&call, &fan.calls[i].record, sizeof call);
-    void* handle = begin_op(d, load_relaxed(fan.comm), &call, CI_SLOTFLAG_API_SEEN | CI_SLOTFLAG_API_RETURNED, group);
+    void* handle = begin_op(d, load_relaxed(fan.comm), &call, kFlags, group, mask);
     store_relaxed(fan.calls[i].op, reinterpret_cast<uint64_t>(handle));
     if (token_of(handle).type() == kCallToken) join_group(d, Token::of(group), reinterpret_cast<uint64_t>(handle));
   }
@@ -173,9 +185,8 @@ void mark_pending(ci_slot& slot, uint32_t peer, bool is_pending) {
   else __atomic_fetch_and(&word, ~bit, __ATOMIC_ACQ_REL);
 }
 
-bool has_all_tasks(Door& d, const Fan& fan) {
-  const bool is_blocking = load_relaxed(d.comms[load_relaxed(fan.comm)].is_nonblocking) == 0;
-  return load_acquire(fan.n_tasks) >= load_relaxed(fan.n_calls) || (is_blocking && load_acquire(fan.has_left) != 0);
+bool has_all_tasks(const Fan& fan) {
+  return load_acquire(fan.n_tasks) >= load_relaxed(fan.n_calls) || load_acquire(fan.is_told_whole) != 0;
 }
 
 // `op` was read before what was asked of the fan: should the fan be another's by now, it names an op that is over.
@@ -190,14 +201,17 @@ void finish_fold(Door& d, Token op, int64_t end_ns) {
 void finish_if_complete(Door& d, Fan& fan, int64_t end_ns) {
   const Token op = Token::of(load_acquire(fan.op));
   const uint32_t n_done = load_acquire(fan.n_tasks_done);
-  if (n_done != 0 && n_done == load_acquire(fan.n_tasks) && has_all_tasks(d, fan)) finish_fold(d, op, end_ns);
+  if (n_done != 0 && n_done == load_acquire(fan.n_tasks) && has_all_tasks(fan)) finish_fold(d, op, end_ns);
 }
 
 void finish_task(Door& d, Fan& fan, FanTask& task) {
   if (exchange(task.is_done, 1) != 0) return;
   const auto peer = static_cast<uint32_t>(load_relaxed(task.peer)) % 256;
   ci_slot* slot = find_op(d, op_token(fan));
-  if (slot != nullptr && sub(fan.pending[peer], 1) == 1) mark_pending(*slot, peer, false);
+  if (slot != nullptr && sub(fan.pending[peer], 1) == 1) {
+    mark_pending(*slot, peer, false);
+    if (load_ordered(fan.pending[peer]) != 0) mark_pending(*slot, peer, true);  // a task began in between
+  }
   const uint32_t n_done = add(fan.n_tasks_done, 1) + 1;
   if (n_done < load_acquire(fan.n_tasks)) return;
   const int64_t now = mono_ns();
@@ -208,10 +222,15 @@ void finish_task(Door& d, Fan& fan, FanTask& task) {
 FanTask* task_at(Door& d, const FanToken& token) { return &d.fan_tasks[token.fan][token.item]; }
 
 bool is_task_over(const FanTask& task) {
-  const uint64_t stopped = load_acquire(task.stopped_mask);
   const uint8_t n_channels = load_relaxed(task.n_channels);
-  if (n_channels != 0) return __builtin_popcountll(stopped) >= n_channels;
-  return stopped != 0 && load_relaxed(task.is_handed_over) != 0 && stopped == load_acquire(task.started_mask);
+  return n_channels != 0 && __builtin_popcountll(load_acquire(task.stopped_mask)) >= n_channels;
+}
+
+// Where the number of channels is not known: those that began have stopped.
+bool is_at_rest(const FanTask& task) {
+  const uint64_t stopped = load_acquire(task.stopped_mask);
+  const bool has_ended = stopped != 0 && stopped == load_acquire(task.started_mask);
+  return load_relaxed(task.n_channels) == 0 && load_acquire(task.is_handed_over) != 0 && has_ended;
 }
 
 }  // namespace
@@ -257,6 +276,7 @@ void leave_fans(Door& d, Group& group) {
   for (const uint64_t& place : group.fans) {
     Fan* fan = find_fan(d, FanToken::decode(load_acquire(place)));
     if (fan == nullptr || stage_of(*fan) != Fan::kFolded) continue;
+    if (is_told_whole(d, group, load_relaxed(fan->comm))) store_release(fan->is_told_whole, 1);
     store_release(fan->has_left, 1);
     finish_if_complete(d, *fan, load_relaxed(fan->last_stop_ns));
   }
@@ -265,13 +285,15 @@ void leave_fans(Door& d, Group& group) {
 FanPlace resolve_fan_call(Door& d, const FanToken& token) {
   Fan* fan = find_fan(d, token);
   if (fan == nullptr) return {};
-  if (stage_of(*fan) == Fan::kFolded) return {fan, {}};
-  FanLock lock(*fan);
-  if (!lock.is_held() || fan != find_fan(d, token)) return {};
-  settle(d, *fan);
+  if (stage_of(*fan) == Fan::kOpen) {
+    FanLock lock(*fan);
+    if (lock.is_held() && fan == find_fan(d, token)) settle(d, *fan);
+  }
+  // What was decided stands as long as the fan is this one, whoever has the lock.
   if (stage_of(*fan) == Fan::kFolded) return {fan, {}};
   const bool is_split = stage_of(*fan) == Fan::kSplit && token.item < Fan::kUnfolded;
-  return {nullptr, is_split ? Token::of(load_relaxed(fan->calls[token.item].op)) : Token{}};
+  const Token op = is_split ? Token::of(load_acquire(fan->calls[token.item].op)) : Token{};
+  return {nullptr, fan == find_fan(d, token) ? op : Token{}};
 }
 
 void note_fan_call_returned(Door& d, const FanToken& token) {
@@ -288,8 +310,8 @@ void* start_fan_task(Door& d, const FanToken& call, Fan& fold, const Task& task)
                                task.peer_or_root);
   add(is_send ? fold.n_send_tasks : fold.n_recv_tasks, 1);
   store_relaxed(slot->record.op, fold_op(load_relaxed(fold.n_send_tasks), load_relaxed(fold.n_recv_tasks)));
-  note_order(d, op_token(fold), *slot, raise_flags(*slot, CI_SLOTFLAG_TASK_SEEN));
   store_relaxed(d.ops[op_token(fold).slot()].plan, reinterpret_cast<uint64_t>(task.plan));
+  note_order(d, op_token(fold), *slot, raise_flags(*slot, CI_SLOTFLAG_TASK_SEEN));
   const uint32_t at = add(fold.n_tasks, 1);
   if (at >= Fan::kTasks) {  // more than a fold follows: its end is that of the others
     add(fold.n_tasks_done, 1);
@@ -301,6 +323,7 @@ void* start_fan_task(Door& d, const FanToken& call, Fan& fold, const Task& task)
   fresh.peer = task.peer_or_root;
   fresh.n_channels = trusted_channels(d, load_relaxed(fold.comm), task);
   store_words(&entry, &fresh, sizeof fresh);
+  if (fresh.n_channels == 0) add(fold.n_untold, 1);
   add(fold.pending[peer], 1);
   mark_pending(*slot, peer, true);
   return pointer_of(FanToken{kFanTaskToken, call.fan, at, 0, call.generation, d.salt}.encode());
@@ -337,7 +360,8 @@ void stop_fan_channel(Door& d, const FanToken& token, int64_t gpu_ns) {
   if ((load_relaxed(task.stopped_mask) & bit) != 0) return;
   note_channel_stop(d, op_token(*fan).slot(), *slot, token.channel, gpu_ns);
   __atomic_fetch_or(&task.stopped_mask, bit, __ATOMIC_ACQ_REL);
-  if (is_task_over(task)) finish_task(d, *fan, task);
+  if (load_relaxed(task.n_channels) == 0) store_relaxed(fan->last_stop_ns, mono_ns());
+  else if (is_task_over(task)) finish_task(d, *fan, task);
 }
 
 Token op_of_fan(Door& d, const FanToken& token) {
@@ -345,16 +369,38 @@ Token op_of_fan(Door& d, const FanToken& token) {
   return fan != nullptr ? op_token(*fan) : Token{};
 }
 
+namespace {
+
+// Where the group call's place went to another one nothing speaks against it.
+bool has_told_launches(Door& d, const Fan& fan, Token op) {
+  const Group* group = find_group(d, Token::of(load_relaxed(fan.group)));
+  const bool has_launches = load_relaxed(d.ops[op.slot()].has_launches) != 0;
+  return group == nullptr || !has_launches || has_told_launches(*group, load_relaxed(fan.comm));
+}
+
+void finish_tasks_at_rest(Door& d, uint32_t at) {
+  Fan& fan = d.fans[at];
+  const uint32_t n_tasks = load_acquire(fan.n_tasks);
+  for (uint32_t i = 0; i < n_tasks && i < Fan::kTasks; i++)
+    if (is_at_rest(d.fan_tasks[at][i])) finish_task(d, fan, d.fan_tasks[at][i]);
+}
+
+}  // namespace
+
 // The in-place pair of a rank with itself has no task.
 void finish_quiet_folds(Door& d, int64_t now) {
   constexpr uint32_t kSelf = 2;
-  for (Fan& fan : d.fans) {
+  for (uint32_t at = 0; at < Door::kFans; at++) {
+    Fan& fan = d.fans[at];
     const Token op = Token::of(load_acquire(fan.op));
-    if (stage_of(fan) != Fan::kFolded || load_acquire(fan.has_left) == 0) continue;
-    const uint32_t n_done = load_acquire(fan.n_tasks_done);
     const int64_t last_ns = load_relaxed(fan.last_stop_ns);
-    const bool is_quiet = n_done != 0 && n_done == load_acquire(fan.n_tasks) && now - last_ns > kGraceNs;
-    if (is_quiet && n_done + kSelf >= load_relaxed(fan.n_calls)) finish_fold(d, op, last_ns);
+    if (stage_of(fan) != Fan::kFolded || last_ns == 0 || now - last_ns <= kGraceNs) continue;
+    if (find_op(d, op) == nullptr) continue;
+    if (load_relaxed(fan.n_untold) != 0) finish_tasks_at_rest(d, at);
+    const uint32_t n_done = load_acquire(fan.n_tasks_done);
+    const bool is_over = n_done != 0 && n_done == load_acquire(fan.n_tasks) && load_acquire(fan.has_left) != 0;
+    if (is_over && n_done + kSelf >= load_relaxed(fan.n_calls) && has_told_launches(d, fan, op))
+      finish_fold(d, op, last_ns);
   }
 }
 

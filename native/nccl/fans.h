@@ -48,6 +48,8 @@ struct Fan {
   uint32_t n_tasks, n_tasks_done;
   uint32_t n_send_tasks, n_recv_tasks;
   uint32_t has_left;      // its group call has returned
+  uint32_t is_told_whole;  // ... and no task will follow
+  uint32_t n_untold;      // tasks whose number of channels is not known
   uint64_t group;
   uint64_t op;            // of its slot
   int64_t last_stop_ns;
@@ -87,7 +89,7 @@ void* start_fan_channel(Door& d, const FanToken& task, const KernelChPart& part)
 void stop_fan_channel(Door& d, const FanToken& token, int64_t gpu_ns);
 // The op behind a fold's task.
 Token op_of_fan(Door& d, const FanToken& token);
-// Drain thread: folds of non-blocking communicators that are complete but for calls that have no task.
+// Drain thread: folds that are complete but for calls that have no task, or for channels nobody can count.
 void finish_quiet_folds(Door& d, int64_t now);
 
 }  // namespace ci::nccl

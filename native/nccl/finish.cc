@@ -30,19 +30,29 @@ void end_op(Door& d, Token op, const Outcome& end) {
   note_sampled_end(d, op);
 }
 
-// The tasks that share the head's launch; each stands in one list only.
-void end_tails(Door& d, uint64_t tail, const Outcome& end) {
-  while (tail != 0) {
-    const Token op = Token::of(tail);
-    if (find_op(d, op) == nullptr) return;
-    tail = load_acquire(d.ops[op.slot()].tail);
-    end_op(d, op, end);
-  }
+// The tasks that share the head's launch.
+__attribute__((noinline)) void end_tails(Door& d, uint32_t comm, uint64_t plan, const Outcome& end) {
+  d.recorder->slots.each_in_flight([&](int at, uint32_t word) {
+    const OpState& own = d.ops[at];
+    const ci_slot& slot = d.slots[at];
+    const uint32_t generation = slot_generation(word);
+    if (load_acquire(own.generation) != generation || load_relaxed(own.plan) != plan) return;
+    if (load_relaxed(own.is_symmetric) == 0 || load_relaxed(slot.record.n_channels) != 0) return;
+    end_op(d, make_token({kTaskToken, comm, static_cast<uint32_t>(at), generation, d.salt}), end);
+  });
 }
 
-void note_done_plan(CommState& comm, uint64_t plan) {
-  const uint32_t number = plan_number(plan);
-  if (static_cast<int32_t>(number - load_relaxed(comm.done_plan)) > 0) store_relaxed(comm.done_plan, number);
+void raise_to(uint32_t& newest, uint32_t number) {
+  const uint32_t seen = load_relaxed(newest);
+  if (number != 0 && (seen == 0 || is_later(number, seen))) store_relaxed(newest, number);
+}
+
+// NCCL keeps the kernels of a communicator in order, so what came before this op is over as well. The numbers of
+// replays and of other launches are given out by different threads and prove nothing of each other.
+void note_done(CommState& comm, const ci_slot& slot, uint64_t plan) {
+  const bool is_replay = (load_relaxed(slot.record.flags) & CI_OPFLAG_GRAPH) != 0;
+  raise_to(is_replay ? comm.done_graph_plan : comm.done_plan, plan_number(plan));
+  raise_to(comm.done_group, load_relaxed(slot.record.group_id));
 }
 
 }  // namespace
@@ -54,10 +64,12 @@ void finish(Door& d, Token op, int64_t now) {
   Outcome end = {now, CI_OPSTATE_DONE, CI_TIMINGSOURCE_HOST_KERNEL_CALLBACK};
   const bool is_possible = gpu_end > 0 && observe_clock(d.comms[comm], gpu_end, now, 0);
   if (is_possible && is_stamped(d, op, slot)) map_stamps(d, slot, now, &end);
-  const uint64_t tail = load_acquire(d.ops[op.slot()].tail);
-  note_done_plan(d.comms[comm], load_relaxed(d.ops[op.slot()].plan));
+  const OpState& own = d.ops[op.slot()];
+  const uint64_t plan = load_relaxed(own.plan);
+  const bool is_head = load_relaxed(own.is_symmetric) != 0 && plan != 0;
+  note_done(d.comms[comm], slot, plan);
   end_op(d, op, end);
-  if (tail != 0) end_tails(d, tail, end);
+  if (is_head && load_ordered(d.comms[comm].has_tails) != 0) end_tails(d, comm, plan, end);
 }
 
 uint32_t plan_number(uint64_t plan) {
@@ -73,22 +85,14 @@ void finish_by_host(Door& d, Token op) {
   end_op(d, op, {mono_ns(), CI_OPSTATE_DONE, CI_TIMINGSOURCE_HOST_KERNEL_CALLBACK});
 }
 
-bool follow_head(Door& d, Token tail) {
+// Either this finds the head over, or the end of the head finds the tail: both write before they read.
+bool follow_head(Door& d, uint32_t row, Token tail) {
+  CommState& comm = d.comms[row];
   const uint64_t plan = load_relaxed(d.ops[tail.slot()].plan);
-  bool has_head = false;
-  d.recorder->slots.each_in_flight([&](int at, uint32_t word) {
-    OpState& head = d.ops[at];
-    const bool is_head = plan != 0 && load_acquire(head.generation) == slot_generation(word) &&
-                         load_relaxed(head.plan) == plan && load_relaxed(head.is_symmetric) != 0 &&
-                         load_relaxed(d.recorder->slots[at].record.n_channels) != 0;
-    if (!is_head || has_head) return;
-    has_head = true;
-    if (exchange(d.ops[tail.slot()].is_tail, 1) != 0) return;
-    uint64_t next = load_relaxed(head.tail);
-    do store_relaxed(d.ops[tail.slot()].tail, next);
-    while (!cas(head.tail, next, tail.bits));
-  });
-  return has_head;
+  if (plan == 0 || load_acquire(comm.head_plan) != plan) return false;
+  const Token head = Token::of(load_relaxed(comm.head));
+  exchange(comm.has_tails, 1);
+  return find_op(d, head) != nullptr;
 }
 
 }  // namespace ci::nccl

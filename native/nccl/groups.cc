@@ -1,5 +1,6 @@
 // Group calls: one GroupApi event around the calls of ncclGroupStart to ncclGroupEnd, or around a single call.
 #include "door.h"
+#include "sampling.h"
 
 namespace ci::nccl {
 namespace {
@@ -28,22 +29,22 @@ void each_member(Door& d, const Group& group, Token name, F f) {
   });
 }
 
-// One that was never left (abort, lost thread) gives its place when its ops are over.
-bool is_reusable(Door& d, const Group& group, uint32_t word) {
+// One that was never left (abort, lost thread) gives its place when its ops are over; one without ops, when there is
+// no other (`is_last_try`).
+bool is_reusable(Door& d, const Group& group, uint32_t word, bool is_last_try) {
   if (stage_of(word) != Group::kOpen) return true;
   bool has_ops = false;
   each_member(d, group, {}, [&has_ops](const Token&, ci_slot&) { has_ops = true; });
-  return !has_ops && load_acquire(group.n_members) != 0;
+  return !has_ops && (is_last_try || load_acquire(group.n_members) != 0);
 }
 
-// What was called and has no task when its group call is left never gets one, unless the communicator lets another
-// thread launch its groups.
-void leave(Door& d, Token op, ci_slot& slot) {
+// What was called and has no task is given up here only where every task that may come would be known by now; else
+// the rounds of the drain thread wait for a proof.
+void leave(Door& d, const Group& group, Token op, ci_slot& slot) {
   const uint32_t before = raise_flags(slot, CI_SLOTFLAG_GROUP_LEFT);
   if ((before & CI_SLOTFLAG_TASK_SEEN) != 0) return;
-  const CommState& comm = d.comms[op.comm()];
   if ((before & CI_SLOTFLAG_NO_KERNEL_EVENTS) != 0) retire(d, op, CI_ENDREASON_NO_KERNEL_EVENTS);
-  else if (load_relaxed(comm.is_blocking) != 0 && load_relaxed(comm.is_nonblocking) == 0)
+  else if (load_relaxed(d.ops[op.slot()].has_launches) != 0 && is_told_whole(d, group, op.comm()))
     retire(d, op, CI_ENDREASON_NO_TASK);
 }
 
@@ -62,19 +63,55 @@ bool is_group_over(Door& d, Token token) {
   return group == nullptr || stage_of(load_acquire(group->word)) == Group::kLeft;
 }
 
+uint32_t mask_of_group(Door& d, uint64_t token) {
+  const Group* group = find_group(d, Token::of(token));
+  return group != nullptr ? load_relaxed(group->mask) : nccl_mask(d);
+}
+
+void note_plan(Door& d, uint64_t group_token, uint32_t comm, uint64_t plan, bool is_elsewhere) {
+  Group* group = find_group(d, Token::of(group_token));
+  if (group == nullptr) return;
+  if (is_elsewhere) store_relaxed(group->is_told_elsewhere, 1);
+  const uint64_t entry = uint64_t{plan_number(plan)} << 32 | comm;
+  const uint32_t n = load_acquire(group->n_plans);
+  for (uint32_t i = 0; i < n && i < Group::kPlans; i++)
+    if (load_relaxed(group->plans[i]) == entry) return;
+  const uint32_t at = add(group->n_plans, 1);
+  if (at < Group::kPlans) store_release(group->plans[at], entry);
+}
+
+bool has_told_launches(const Group& group, uint32_t comm) {
+  const uint32_t n_launches = load_acquire(group.n_launches), n_plans = load_acquire(group.n_plans);
+  if (n_launches > Group::kPlans || n_plans > Group::kPlans) return false;
+  int32_t n_to_tell = 0;
+  for (uint32_t i = 0; i < n_launches; i++) n_to_tell += load_relaxed(group.launches[i]) == comm ? 1 : 0;
+  for (uint32_t i = 0; i < n_plans; i++) n_to_tell -= (load_acquire(group.plans[i]) & UINT32_MAX) == comm ? 1 : 0;
+  return n_to_tell <= 0;
+}
+
+bool is_told_whole(const Door& d, const Group& group, uint32_t comm) {
+  const bool is_by_caller = load_relaxed(d.comms[comm].is_blocking) != 0 && load_relaxed(group.is_told_elsewhere) == 0;
+  return is_by_caller && has_told_launches(group, comm);
+}
+
 void* start_group_call(const GroupApiPart&) {
   Door* d = door();
   if (d == nullptr) return void_token(kIgnored);
-  for (uint32_t i = 0; i < kTries; i++) {
+  const CallbackTimer timer(*d, is_sampled_number(load_relaxed(d->next_group)));
+  for (uint32_t i = 0; i < 2 * kTries; i++) {
     const uint32_t number = add(d->next_group, 1);
     const uint32_t at = number % Door::kGroups;
     Group& group = d->groups[at];
     uint32_t word = load_relaxed(group.word);
     const uint32_t generation = ((word >> 8) + 1) & kGenerationMask;
-    if (!is_reusable(*d, group, word) || !cas(group.word, word, generation << 8 | Group::kOpen)) continue;
+    if (!is_reusable(*d, group, word, i >= kTries) || !cas(group.word, word, generation << 8 | Group::kOpen)) continue;
     store_relaxed(group.group_id, number + 1);
     for (uint64_t& fan : group.fans) store_relaxed(fan, 0);
     store_relaxed(group.has_fans, 0);
+    store_relaxed(group.is_told_elsewhere, 0);
+    store_relaxed(group.n_launches, 0);
+    store_relaxed(group.n_plans, 0);
+    store_relaxed(group.mask, nccl_mask(*d));
     store_release(group.n_members, 0);
     return pointer_of(make_token({kGroupToken, 0, at, generation, d->salt}));
   }
@@ -102,7 +139,7 @@ void leave_group_call(Door& d, Token token) {
   if (group == nullptr) return;
   settle_fans(d, *group);
   leave_fans(d, *group);
-  each_member(d, *group, token, [&d](Token op, ci_slot& slot) { leave(d, op, slot); });
+  each_member(d, *group, token, [&d, group](Token op, ci_slot& slot) { leave(d, *group, op, slot); });
   store_release(group->word, token.generation() << 8 | Group::kLeft);
 }
 
@@ -110,10 +147,14 @@ void leave_group_call(Door& d, Token token) {
 void* start_launch(void* context, void* group_call) {
   Door* d = door();
   const Token token = token_of(group_call);
-  const Group* group = d != nullptr ? find_group(*d, token) : nullptr;
+  Group* group = d != nullptr ? find_group(*d, token) : nullptr;
   if (group == nullptr) return void_token(kIgnored);
+  const CallbackTimer timer(*d, is_sampled(token));
   const int64_t now = mono_ns();
   const uint32_t comm = comm_of(*d, context);
+  const uint32_t nth = load_relaxed(group->n_launches);  // one thread launches a group call
+  if (nth < Group::kPlans) store_relaxed(group->launches[nth], comm);
+  store_release(group->n_launches, nth + 1);
   each_member(*d, *group, token, [now, comm](Token op, ci_slot& slot) {
     if (comm != 0 && op.comm() != comm) return;
     // The first one: which of several launches is the op's own is not told, and no kernel begins before its launch.

@@ -29,7 +29,6 @@ void Guard::set_budget(uint32_t ppm) {
 void Guard::sample(int64_t callback_ns, uint32_t n_callbacks) {
   const int64_t own_ns = callback_ns - int64_t{n_callbacks} * reading_ns_;
   if (own_ns > 0) add(callback_ns_, own_ns);
-  add(n_sampled_ops_, 1);
 }
 
 int64_t measured_clock_ns() {
@@ -43,21 +42,16 @@ int64_t measured_clock_ns() {
 }
 
 int64_t Guard::callback_ns() const { return load_relaxed(callback_ns_); }
-int64_t Guard::n_sampled_ops() const { return load_relaxed(n_sampled_ops_); }
 
-bool Guard::round(int64_t now_ns, int64_t ops_so_far, uint32_t mask, uint32_t* lower_mask) {
+bool Guard::round(int64_t now_ns, uint32_t mask, uint32_t* lower_mask) {
   const int64_t elapsed_ns = now_ns - window_start_ns_;
   if (window_start_ns_ != 0 && elapsed_ns < kWindowNs) return false;
-  const int64_t samples = n_sampled_ops() - window_samples_;
-  const auto sampled_ns = static_cast<double>(callback_ns() - window_callback_ns_);
-  const auto ops = static_cast<double>(ops_so_far - window_ops_);
-  const bool has_window = window_start_ns_ != 0 && samples > 0;
-  const double per_op_ns = has_window ? sampled_ns / static_cast<double>(samples) : 0;
-  const double share = per_op_ns * ops / static_cast<double>(elapsed_ns);
+  const int64_t sampled_ns = callback_ns() - window_callback_ns_;
+  const bool has_window = window_start_ns_ != 0;
+  const double spent_ns = has_window ? static_cast<double>(sampled_ns * kSampledOf) : 0;
+  const double share = spent_ns / static_cast<double>(elapsed_ns);
   window_start_ns_ = now_ns;
-  window_ops_ = ops_so_far;
-  window_samples_ += samples;
-  window_callback_ns_ += static_cast<int64_t>(sampled_ns);
+  window_callback_ns_ += sampled_ns;
   const uint32_t budget_ppm = has_budget_ ? budget_ppm_ : kDefaultBudgetPpm;
   n_above_ = budget_ppm != 0 && share * 1e6 > budget_ppm ? n_above_ + 1 : 0;
   if (n_above_ < kWindowsAbove) return false;

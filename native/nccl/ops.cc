@@ -33,14 +33,14 @@ void describe(Door& d, uint32_t comm, ci_record* record, bool is_p2p, const char
   record->peer_or_root = is_p2p || is_rooted(record->op) ? peer_or_root : -1;
 }
 
-void* begin_op(Door& d, uint32_t comm, ci_record* record, uint32_t slot_flags, uint64_t group) {
-  const bool has_kernel_events = (nccl_mask(d) & (kKernelCh | kKernelPhase)) != 0;
-  if (!has_kernel_events) slot_flags |= CI_SLOTFLAG_NO_KERNEL_EVENTS;
+void* begin_op(Door& d, uint32_t comm, ci_record* record, uint32_t slot_flags, uint64_t group, uint32_t mask) {
+  if ((mask & (kKernelCh | kKernelPhase)) == 0) slot_flags |= CI_SLOTFLAG_NO_KERNEL_EVENTS;
   const uint64_t handle = d.recorder->begin_as(comm, record, slot_flags | CI_SLOTFLAG_NCCL);
   if (handle == 0) return void_token(kRefused);
   const Token token = renamed(Token::of(handle), kCallToken);
   OpState fresh = {};
   fresh.group = group;
+  fresh.has_launches = (mask & kKernelLaunch) != 0 ? 1 : 0;
   fresh.thread = static_cast<uint64_t>(pthread_self());
   store_words(&d.ops[token.slot()], &fresh, offsetof(OpState, generation));
   store_release(d.ops[token.slot()].generation, token.generation());

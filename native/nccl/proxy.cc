@@ -1,6 +1,7 @@
 #include "proxy.h"
 
 #include "door.h"
+#include "sampling.h"
 
 namespace ci::nccl {
 namespace {
@@ -77,6 +78,42 @@ void count_bytes(ci_slot& slot, const Proxy& proxy, StepState entered, int64_t b
   add(slot.net_done_bytes, bytes);
 }
 
+// Names the op without what its tokens differ in.
+Token late_key(Token op) { return Token::of(op.bits & ((uint64_t{1} << 50) - 1)); }
+
+// Of an op that is over; nullptr without one.
+LateNet* late_net_of(Door& d, Token op) {
+  if (load_acquire(d.n_late_nets) == 0) return nullptr;
+  const uint64_t key = late_key(op).bits;
+  for (uint32_t i = 0; i < Door::kLateNets; i++)
+    if (load_acquire(d.late_ops[i]) == key && load_acquire(d.late_nets[i].key) == key) return &d.late_nets[i];
+  return nullptr;
+}
+
+void count_late_bytes(ci_net_record& net, const Proxy& proxy, StepState entered, int64_t bytes) {
+  if (entered == kSendNetwork || entered == kRecvArrival) add(net.posted_bytes, bytes);
+  if (entered == kRecvFlush) add(net.transmitted_bytes, bytes);
+  if (entered != kStepOver) return;
+  if (load_relaxed(proxy.is_send) != 0) add(net.transmitted_bytes, bytes);
+  add(net.done_bytes, bytes);
+}
+
+void note_late_move(Door& d, Token op, const Proxy& proxy, StepState next, uint64_t bytes) {
+  LateNet* late = late_net_of(d, op);
+  if (late == nullptr) return;
+  store_relaxed(late->net.progress_ns, mono_ns());
+  count_late_bytes(late->net, proxy, next, static_cast<int64_t>(bytes));
+}
+
+void note_late_stop(Door& d, Token op) {
+  LateNet* late = late_net_of(d, op);
+  if (late == nullptr) return;
+  const int64_t now = mono_ns();
+  store_relaxed(late->net.progress_ns, now);
+  store_relaxed(late->net.last_event_ns, now);
+  add(late->net.n_proxy_ops_done, 1);  // last: it is what the drain thread waits for
+}
+
 // The clock is read once for each move, and not for a repeated state (credit is polled for).
 void move_step(Door& d, Proxy& proxy, uint32_t at, StepState next, uint64_t bytes) {
   const uint32_t before = exchange(proxy.states[at], next);
@@ -84,7 +121,7 @@ void move_step(Door& d, Proxy& proxy, uint32_t at, StepState next, uint64_t byte
   if (bytes != 0) store_relaxed(proxy.bytes[at], bytes);
   const Token op = Token::of(load_relaxed(proxy.op));
   ci_slot* slot = find_op(d, op);
-  if (slot == nullptr) return;
+  if (slot == nullptr) return note_late_move(d, op, proxy, next, load_relaxed(proxy.bytes[at]));
   const int64_t now = mono_ns();
   NetState& net = net_of(d, op);
   leave(net, static_cast<StepState>(before), now);
@@ -151,6 +188,7 @@ void* start_proxy_op(void*, void* task, const ProxyOpPart& part) {
   const Token token = token_of(task);
   if (token.type() == kVoidToken) return void_token(kIgnored);
   if (token.type() != kTaskToken && token.type() != kFanTaskToken) return note_unknown(*d);
+  const CallbackTimer timer(*d, is_sampled(token));
   const Token op = op_of_task(*d, task);
   ci_slot* slot = find_op(*d, op);
   if (slot == nullptr) return note_stale(*d);
@@ -167,14 +205,18 @@ void* start_proxy_step(void* proxy_op, const ProxyStepPart& part) {
   if (token.type() != kProxyToken) return note_unknown(*d);
   Proxy* proxy = find_proxy(*d, token);
   if (proxy == nullptr) return void_token(kIgnored);
+  const bool is_timed = is_step_to_sample(token, part.step);
+  const CallbackTimer timer(*d, is_timed);
   const uint32_t at = static_cast<uint32_t>(part.step) % kProxyStepsInFlight;
   const Token op = Token::of(load_relaxed(proxy->op));
   if (find_op(*d, op) != nullptr) {
     NetState& net = net_of(*d, op);
     add(load_relaxed(proxy->is_send) != 0 ? net.n_send_steps : net.n_recv_steps, 1);
     move_step(*d, *proxy, at, kStepOver, 0);  // what was left there
+    store_relaxed(proxy->bytes[at], 0);
   }
-  return pointer_of(make_token({kStepToken, at, token.slot(), token.generation(), token.salt()}));
+  const uint32_t place = at | (is_timed ? kSampledStep : 0);
+  return pointer_of(make_token({kStepToken, place, token.slot(), token.generation(), token.salt()}));
 }
 
 void note_proxy_step(Door& d, Token token, int32_t state, const StateArgs* args) {
@@ -202,7 +244,7 @@ void stop_proxy_op(Door& d, Token token) {
   uint32_t word = token.generation() << 8 | kInUse;
   if (!cas(proxy->word, word, token.generation() << 8)) return;
   ci_slot* slot = find_op(d, op);
-  if (slot == nullptr) return;
+  if (slot == nullptr) return note_late_stop(d, op);
   NetState& net = net_of(d, op);
   const int64_t now = mono_ns();
   add(is_send ? net.n_sends_done : net.n_recvs_done, 1);
@@ -211,12 +253,9 @@ void stop_proxy_op(Door& d, Token token) {
   show_side(*slot, net);
 }
 
-bool make_net_record(Recorder& recorder, int at, const ci_record& record, ci_net_record* out) {
-  Door* d = door();
-  if (d == nullptr || d->recorder != &recorder) return false;
-  const ci_slot& slot = recorder.slots[at];
-  const NetState& net = d->nets[at];
-  if (load_acquire(net.generation) != slot_generation(load_relaxed(slot.state_word))) return false;
+namespace {
+
+void fill_net(const NetState& net, const ci_slot& slot, const ci_record& record, ci_net_record* out) {
   const int64_t now = mono_ns();
   *out = {};
   out->kind = CI_RECORDKIND_NET;
@@ -242,7 +281,54 @@ bool make_net_record(Recorder& recorder, int at, const ci_record& record, ci_net
   out->peer_wait_us = waited_us(net, kSendPeer, now);
   out->network_wait_us = waited_us(net, kSendNetwork, now);
   out->arrival_wait_us = waited_us(net, kRecvArrival, now);
-  return true;
+}
+
+// Its op is over, its proxy ops are not. False when there is no place for it.
+bool keep_late(Door& d, Token op, int64_t end_ns, const ci_net_record& net) {
+  for (uint32_t i = 0; i < Door::kLateNets; i++) {
+    uint64_t none = 0;
+    if (load_relaxed(d.late_ops[i]) != 0 || !cas(d.late_ops[i], none, op.bits)) continue;
+    LateNet& late = d.late_nets[i];
+    store_relaxed(late.end_ns, end_ns);
+    store_words(&late.net, &net, sizeof net);
+    store_release(late.key, op.bits);
+    add(d.n_late_nets, 1);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool make_net_record(Recorder& recorder, int at, const ci_record& record, ci_net_record* out) {
+  Door* d = door();
+  if (d == nullptr || d->recorder != &recorder) return false;
+  const ci_slot& slot = recorder.slots[at];
+  const NetState& net = d->nets[at];
+  if (load_acquire(net.generation) != slot_generation(load_relaxed(slot.state_word))) return false;
+  fill_net(net, slot, record, out);
+  if (record.state != CI_OPSTATE_DONE || out->n_proxy_ops_done >= out->n_proxy_ops) return true;
+  const Handle op = {kTaskToken, 0, static_cast<uint32_t>(at), load_relaxed(net.generation), d->salt};
+  return !keep_late(*d, late_key(make_token(op)), record.end_ns, *out);
+}
+
+void publish_late_nets(Door& d, int64_t now) {
+  if (load_acquire(d.n_late_nets) == 0) return;
+  for (uint32_t i = 0; i < Door::kLateNets; i++) {
+    LateNet& late = d.late_nets[i];
+    if (load_acquire(d.late_ops[i]) == 0 || load_acquire(late.key) != load_relaxed(d.late_ops[i])) continue;
+    ci_net_record net;
+    load_words(&net, &late.net, sizeof net);
+    const bool is_whole = load_acquire(late.net.n_proxy_ops_done) >= net.n_proxy_ops;
+    if (!is_whole && now - load_relaxed(late.end_ns) < kGraceNs) continue;
+    if (is_whole) load_words(&net, &late.net, sizeof net);
+    if (is_whole) net.wait_side = CI_WAITSIDE_NONE;
+    else net.last_event_ns = 0;
+    store_relaxed(late.key, 0);
+    store_release(d.late_ops[i], 0);
+    sub(d.n_late_nets, 1);
+    d.recorder->publish_net(&net);
+  }
 }
 
 }  // namespace ci::nccl

@@ -46,11 +46,20 @@ struct alignas(64) NetState {
   int64_t last_event_ns;
 };
 
+// The summary of an op that has ended before its proxy ops, which the host hears of later: waits for them a while.
+struct LateNet {
+  uint64_t key;    // the token of its op, once all of it is filled in
+  int64_t end_ns;  // of the op
+  ci_net_record net;
+};
+
 void stop_proxy_op(Door& d, Token token);
 void stop_proxy_step(Door& d, Token token);
 void note_proxy_step(Door& d, Token token, int32_t state, const StateArgs* args);
-// The summary of an op at its end (Recorder::net_hook).
+// The summary of an op at its end (Recorder::net_hook); false while it waits.
 bool make_net_record(Recorder& recorder, int slot, const ci_record& record, ci_net_record* net);
+// Drain thread: those whose proxy ops have all ended, and those that waited long enough.
+void publish_late_nets(Door& d, int64_t now);
 
 }  // namespace ci::nccl
 #endif

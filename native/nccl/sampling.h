@@ -1,16 +1,31 @@
-// What the callbacks cost, measured on one op of 256: which ones tells the generation of their slot, so that nothing
-// has to be kept or looked up for the others.
+// What the callbacks cost, measured on one of 256 of each kind. Which one tells a number that is at hand anyway, that of
+// the handle mostly: nothing has to be kept or looked up for the others.
 #ifndef COMMINSIGHT_NCCL_SAMPLING_H
 #define COMMINSIGHT_NCCL_SAMPLING_H
 #include "door.h"
 
 namespace ci::nccl {
 
-inline bool is_sampled(uint32_t number) { return (number & 255) == 1; }
+inline bool is_sampled_number(uint64_t number) { return number % kSampledOf == kSampledOf / 2 + 1; }
+// Not the first use of a slot, which is dearer than the others: generation and slot of the handle together.
+inline uint64_t sample_number(uint64_t handle) { return (handle >> 16) + (handle >> 38) * 37; }
+inline bool is_sampled(Token token) { return is_sampled_number(sample_number(token.bits)); }
+
+// In the handle of a step, beside its place.
+constexpr uint32_t kSampledStep = 512;
+inline bool is_sampled_step(Token token) { return (token.comm() & kSampledStep) != 0; }
+inline bool is_step_to_sample(Token proxy, int32_t step) {
+  return is_sampled_number(sample_number(proxy.bits) + static_cast<uint32_t>(step));
+}
+
+// Longer ones did not run all the time: the thread had lost its core.
+constexpr int64_t kLongestCallbackNs = 20000;
 
 inline void note_sampled(Door& d, int64_t since_ns) {
-  add(d.sampled_ns, mono_ns() - since_ns);
-  add(d.n_sampled_callbacks, 1);
+  const int64_t elapsed_ns = mono_ns() - since_ns;
+  const int64_t ns = elapsed_ns < kLongestCallbackNs ? elapsed_ns : kLongestCallbackNs;
+  d.guard.sample(ns, 1);
+  add(d.header->nccl_callback_ns, ns);
 }
 
 // Times the callback it lives in.
@@ -28,15 +43,9 @@ class CallbackTimer {
   int64_t since_ns_;
 };
 
-// A sampled op is over: what was timed since the last one goes to the guard. The callback that ends the op is part
-// of the next sample; it is the mean that counts.
+// One op of 256, for the mean per op: what was timed is a 256th of everything as well.
 inline void note_sampled_end(Door& d, Token op) {
-  if (!is_sampled(op.generation())) return;
-  const int64_t ns = exchange(d.sampled_ns, 0);
-  const uint32_t n = exchange(d.n_sampled_callbacks, 0);
-  add(d.header->nccl_callback_ns, ns);
-  add(d.header->nccl_sampled_ops, 1);
-  d.guard.sample(ns, n);
+  if (is_sampled(op)) add(d.header->nccl_sampled_ops, 1);
 }
 
 }  // namespace ci::nccl

@@ -1,6 +1,7 @@
 // Tasks (Coll, P2p, CeColl): what NCCL made of a call. They stop when everything is handed over, which says
 // nothing of the GPU: an op ends with its channels (finish.cc).
 #include "door.h"
+#include "sampling.h"
 #include "words.h"
 
 namespace ci::nccl {
@@ -14,9 +15,10 @@ void* begin_by_task(Door& d, uint32_t comm, const Task& task, uint16_t flags) {
   record.user_tag = static_cast<int64_t>(task.user_tag);
   record.flags = flags;
   record.op_seq = d.recorder->next_op_seq(comm);
-  record.match_seq = d.recorder->comms.next_match(comm, record.kind, record.op, record.peer_or_root);
+  const bool is_replay = (flags & CI_OPFLAG_GRAPH) != 0;
+  record.match_seq = d.recorder->comms.next_match(comm, record.kind, record.op, record.peer_or_root, is_replay);
   record.enqueue_ns = mono_ns();
-  return begin_op(d, comm, &record, 0, 0);
+  return begin_op(d, comm, &record, 0, 0, nccl_mask(d));
 }
 
 void fill_peer(Door& d, Token op, ci_slot& slot, const Task& task) {
@@ -48,13 +50,19 @@ void fill_task(Door& d, Token op, ci_slot& slot, const Task& task) {
   if (task.user_tag != 0) store_relaxed(record.user_tag, task.user_tag);
 }
 
+void lead_tails(CommState& comm, Token op, uint64_t plan) {
+  store_relaxed(comm.head, op.bits);
+  store_release(comm.head_plan, plan);
+}
+
 TokenType type_of(const Task& task) { return task.kind == Task::kCopyEngine ? kCopyToken : kTaskToken; }
 
 void* take_up(Door& d, Token op, ci_slot& slot, const Task& task) {
   fill_task(d, op, slot, task);
   note_order(d, op, slot, raise_flags(slot, CI_SLOTFLAG_TASK_SEEN));
-  const bool is_tail = task.is_symmetric && task.n_channels == 0;
-  if (is_tail) follow_head(d, op);
+  const uint32_t comm = load_relaxed(slot.record.comm_index);
+  if (task.is_symmetric && task.n_channels != 0) lead_tails(d.comms[comm], op, load_relaxed(d.ops[op.slot()].plan));
+  else if (task.is_symmetric) follow_head(d, comm, op);
   return pointer_of(renamed(op, type_of(task)));
 }
 
@@ -94,14 +102,21 @@ uint8_t trusted_channels(const Door& d, uint32_t comm, const Task& task) {
   return task.n_channels;
 }
 
-// A helper thread may be quick enough to begin the task before the caller returns: that says nothing.
+// A helper thread may be quick enough to begin the task before the caller returns, and the driver's thread tells tasks
+// after it: neither says anything.
 void note_order(Door& d, Token op, ci_slot& slot, uint32_t flags_before) {
   if ((flags_before & CI_SLOTFLAG_API_SEEN) == 0) return;
-  CommState& comm = d.comms[load_relaxed(slot.record.comm_index)];
+  const uint32_t row = load_relaxed(slot.record.comm_index);
+  CommState& comm = d.comms[row];
+  const OpState& own = d.ops[op.slot()];
+  const bool is_by_caller = load_relaxed(own.thread) == static_cast<uint64_t>(pthread_self());
   const bool has_left = (flags_before & CI_SLOTFLAG_GROUP_LEFT) != 0;
-  if (!has_left && load_relaxed(d.ops[op.slot()].thread) != static_cast<uint64_t>(pthread_self())) return;
-  uint32_t& seen = has_left ? comm.is_nonblocking : comm.is_blocking;
-  if (load_relaxed(seen) == 0) store_relaxed(seen, 1);
+  if (is_by_caller && !has_left && load_relaxed(comm.is_blocking) == 0) store_relaxed(comm.is_blocking, 1);
+  const uint64_t group_token = load_relaxed(own.group);
+  const Group* group = group_token != 0 ? find_group(d, Token::of(group_token)) : nullptr;
+  // Where the call is the only one of its group there is no other that may have no task.
+  const bool is_single = group == nullptr || (load_relaxed(group->n_members) < 2 && load_relaxed(group->has_fans) == 0);
+  if (!is_single) note_plan(d, group_token, row, load_relaxed(own.plan), !is_by_caller);
 }
 
 void* start_task(void* context, const Task& task) {
@@ -109,6 +124,7 @@ void* start_task(void* context, const Task& task) {
   if (d == nullptr) return void_token(kIgnored);
   const uint32_t comm = comm_of(*d, context);
   const Token parent = token_of(task.parent);
+  const CallbackTimer timer(*d, is_sampled(parent.type() == kVoidToken ? token_of(task.plan) : parent));
   switch (parent.type()) {
     case kCallToken: return start_task_of_call(*d, comm, parent, task);
     case kFanCallToken: return start_task_of_fan(*d, comm, task);
@@ -126,11 +142,10 @@ void stop_task(Door& d, Token token) {
   if ((before & CI_SLOTFLAG_NO_KERNEL_EVENTS) != 0) return retire(d, token, CI_ENDREASON_NO_KERNEL_EVENTS);
   if (load_relaxed(slot->record.n_channels) != 0) return;
   const OpState& own = d.ops[token.slot()];
-  if (load_relaxed(own.is_untrusted) != 0) {
-    if (has_stopped_all(*slot)) finish(d, token, mono_ns());
-  } else if (load_relaxed(own.is_symmetric) == 0 || !follow_head(d, token)) {
+  if (load_relaxed(own.is_untrusted) != 0) return;  // the rounds see when it is over
+  const bool is_tail = load_relaxed(own.is_symmetric) != 0;
+  if (!is_tail || !follow_head(d, load_relaxed(slot->record.comm_index), token))
     retire(d, token, CI_ENDREASON_NO_CHANNELS);
-  }
 }
 
 // NCCL up to 2.32 tells when a copy engine collective is enqueued, and declares states that would tell its end.

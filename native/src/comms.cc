@@ -67,11 +67,11 @@ void CommTable::retire(uint32_t comm, int64_t now) {
   if (cas(row(comm).retired_ns, none, now)) mark_changed(comm);
 }
 
-uint32_t CommTable::next_match(uint32_t comm, uint8_t kind, uint8_t op, int32_t peer) {
+uint32_t CommTable::next_match(uint32_t comm, uint8_t kind, uint8_t op, int32_t peer, bool is_graph) {
   CommState& own = state(comm);
-  if (kind != CI_RECORDKIND_P2P) return add(own.collective_seq, 1) + 1;
-  // Never 0: the lowest bit tells a used key from an empty place, the next one the direction.
-  const uint32_t key = static_cast<uint32_t>(peer + 1) << 2 | (op == CI_OP_SEND ? 2u : 0u) | 1u;
+  if (kind != CI_RECORDKIND_P2P) return add(is_graph ? own.graph_collective_seq : own.collective_seq, 1) + 1;
+  // Never 0: the lowest bit tells a used key from an empty place, the next ones the direction and the graph.
+  const uint32_t key = static_cast<uint32_t>(peer + 1) << 3 | (is_graph ? 4u : 0u) | (op == CI_OP_SEND ? 2u : 0u) | 1u;
   const int at = find_peer(own, key);
   if (at < 0) {
     add(peers_unplaced_, 1);

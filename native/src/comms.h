@@ -26,6 +26,7 @@ struct CommSpec {
 struct alignas(64) CommState {
   uint32_t op_seq;
   uint32_t collective_seq;
+  uint32_t graph_collective_seq;  // replays: told by another thread than the calls, so in another order on each rank
   int32_t slots_held;
   int32_t ring_backlog;  // its records in the ring that the drain thread has not consumed
   uint32_t slot_pressure;  // set when an op was refused for want of slots, taken by the drain thread
@@ -48,9 +49,9 @@ class CommTable {
 
   void note_first_op(uint32_t comm, int64_t now);
   void retire(uint32_t comm, int64_t now);
-  // The next match_seq: nth collective, or nth op with this peer in this direction; 0 when the peer table
-  // has no place for the pair (counted in peers_unplaced).
-  uint32_t next_match(uint32_t comm, uint8_t kind, uint8_t op, int32_t peer);
+  // The next match_seq: nth collective, or nth op with this peer in this direction, replays of graphs apart from
+  // the rest; 0 when the peer table has no place for the pair (counted in peers_unplaced).
+  uint32_t next_match(uint32_t comm, uint8_t kind, uint8_t op, int32_t peer, bool is_graph = false);
 
   // Rows changed since they were last written. Drain thread only: takes the marks, and puts them back
   // when the rows could not be written.

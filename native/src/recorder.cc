@@ -91,7 +91,9 @@ uint64_t Recorder::begin_as(uint32_t comm, ci_record* partial, uint32_t slot_fla
 uint32_t Recorder::refusal(const ci_record& record) const {
   if (load_relaxed(enabled) == 0) return CI_LOSSREASON_MASKED;
   if ((load_relaxed(event_mask) >> (record.op & 31) & 1) == 0) return CI_LOSSREASON_MASKED;
-  if (record.size_bytes < load_relaxed(min_size_bytes)) return CI_LOSSREASON_BELOW_MIN_SIZE;
+  // Elements of an unknown type (NCCL names no uint8): their size is not known, and not small.
+  const bool has_size = record.size_bytes != 0 || record.count == 0;
+  if (has_size && record.size_bytes < load_relaxed(min_size_bytes)) return CI_LOSSREASON_BELOW_MIN_SIZE;
   return 0;
 }
 

@@ -1,5 +1,6 @@
 // What the callbacks ask of the C library, counted by standing in for it: no memory, no lock, no system call, and at
-// most four readings of the clock per collective, but for the one in 256 that is timed for the overhead guard.
+// most four readings of the clock per collective, but for the one in 256 of each kind of callback that is timed for the
+// overhead guard.
 // Collectives, then random callbacks of all kinds.
 //
 // Left out, as it happens once per thread: the first op asks for the thread's number (gettid). A full ring may wake
@@ -153,6 +154,7 @@ void random_callbacks_ask_for_nothing() {
 }
 
 constexpr int kOwnReadings = 2;  // of the harness, for its GPU's stamps
+constexpr int kTimedKinds = 5;   // group call, call, launch, plan; task and channels with their op
 
 template <int kVersion>
 void a_collective_reads_the_clock_four_times() {
@@ -173,7 +175,7 @@ void a_collective_reads_the_clock_four_times() {
   const double each = static_cast<double>(counts[kClock]) / kCollectives - kOwnReadings;
   printf("v%d: %.2f readings of the clock per collective, more than 4 in %d of %d\n", kVersion, each, n_above,
          kCollectives);
-  CHECK(n_above <= kCollectives / 256 + 1);
+  CHECK(n_above <= kTimedKinds * (kCollectives / 256 + 1));
   CHECK(each <= 4.25);
   expect_none("collectives");
   table.finalize(context);

@@ -147,6 +147,7 @@ class EndReason(IntEnum):
     COPY_ENGINE = 3  # enqueued on a copy engine, whose end NCCL does not tell
     NO_KERNEL_EVENTS = 4  # the mask left out kernel events when the op was issued
     UNTRUSTED_CHANNELS = 5  # the number of channels was not filled in
+    OVERTAKEN = 6  # a later launch of the communicator ended; this one's channels never told
 
 
 class NoticeReason(IntEnum):
@@ -167,11 +168,12 @@ class SlotFlag(IntFlag):
     GROUP_ENDED = 1 << 3  # the outermost group end has begun
     LAUNCH_BEGUN = 1 << 4
     LAUNCH_RETURNED = 1 << 5
-    TASK_SEEN = 1 << 6  # it has a task with channels, peer and algorithm
-    TASK_HANDED_OVER = 1 << 7
     GROUP_LEFT = 1 << 8  # the group call returned to the caller
     NO_KERNEL_EVENTS = 1 << 9  # the mask leaves out kernel events: no end will be seen
     NETWORK_SEEN = 1 << 10  # proxy ops were recorded: wait_side and net counters mean something
+    # A byte of their own, since another thread than the caller's may raise them.
+    TASK_SEEN = 1 << 16  # it has a task with channels, peer and algorithm
+    TASK_HANDED_OVER = 1 << 17
 
 
 class WaitSide(IntEnum):
