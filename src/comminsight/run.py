@@ -6,7 +6,7 @@ Everything is computed on first use and kept: sessions, steps, the aligned trace
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +22,10 @@ from comminsight.diagnosis.verdicts import is_unresolved, judge_run
 from comminsight.model.hang import HangEvent
 from comminsight.model.manifest import LaunchManifest
 from comminsight.model.measures import StragglerMeasures
+from comminsight.model.metadata import RunMetadata
 from comminsight.model.ras import RasReading
 from comminsight.model.report import RunFacts, RunReport, StepRow
+from comminsight.model.session import SessionRecord
 from comminsight.model.step import StepSummary
 from comminsight.model.tally import Tally
 from comminsight.model.template_view import TemplateView
@@ -41,9 +43,11 @@ from comminsight.pipeline.hang_store import read_hangs
 from comminsight.pipeline.layout import RunPaths, run_paths
 from comminsight.pipeline.load import LoadedRun, load_run, sort_out, world_size
 from comminsight.pipeline.manifest import read_manifests
+from comminsight.pipeline.metadata import read_metadata, run_metadata, session_records
 from comminsight.pipeline.notes import calibration_notes, run_notes, stack_notes
 from comminsight.pipeline.observe import killed, last_sign_ns, observe
 from comminsight.pipeline.op_view import op_stories
+from comminsight.pipeline.parallel import RunRoles, role_notes, run_roles, stepped, with_roles
 from comminsight.pipeline.ras_store import ras_of, read_kept_ras
 from comminsight.pipeline.rebuild import SessionSteps, rebuild_session
 from comminsight.pipeline.report import rank_rows, run_report, step_rows
@@ -131,9 +135,18 @@ class Run:
         return total
 
     @cached_property
+    def _ops(self) -> RunTrace:
+        return run_trace(self.sessions, {}, world_size(self.sessions))
+
+    @cached_property
+    def roles(self) -> RunRoles:
+        """Communicators with their roles, named or inferred, and the parallel layout."""
+        return run_roles(self._ops)
+
+    @cached_property
     def trace(self) -> RunTrace:
         """Finished ops and steps of all ranks."""
-        return run_trace(self.sessions, self.session_steps, world_size(self.sessions))
+        return stepped(self._ops, self.session_steps, self.roles)
 
     @cached_property
     def aligned_steps(self) -> tuple[AlignedStep, ...]:
@@ -199,9 +212,8 @@ class Run:
     def step_ops(self, *, global_rank: int, step: int) -> StepOps:
         """The ops of one rank in one step; raises InputError when there is no such."""
         return step_ops(
-            self.trace, self.aligned_steps,
-            run_id=self.facts.run_id, global_rank=global_rank, step=step,
-            step_view=self.calibration.state.view,
+            self.trace, self.aligned_steps, run_id=self.facts.run_id,
+            global_rank=global_rank, step=step, step_view=self.calibration.state.view,
         )  # fmt: skip
 
     def op_stories(self, text: str, *, global_rank: int | None = None) -> OpStories:
@@ -267,14 +279,14 @@ class Run:
         measures, coverage = self.measures(clock), self.coverage()
         communicators = self.trace.communicators
         events = [renumbered(event, communicators) for event in self._hang_files[0]]
-        at_end = self.final_view()
+        at_end = with_roles(self.final_view(), communicators)
         verdicts = judge_run(self.trace, measures, coverage, events, at_end)
         verdicts, ras_notes = self._with_ras(verdicts, ras, events, at_end)
         verdicts = explained(verdicts, self.loaded, self.trace, len(self.aligned_steps))
-        view = self.calibration.state.view
-        facts = msgspec.structs.replace(self.facts, clock=clock, step_view=view)
+        step_view = self.calibration.state.view
+        facts = msgspec.structs.replace(self.facts, clock=clock, step_view=step_view)
         return run_report(
-            facts, self.trace.communicators, self.step_rows(),
+            facts, self.roles, self.step_rows(),
             rank_rows(measures, devices(self.sessions)), coverage, verdicts,
             notes=(*self.notes(), *stack_notes(self._hang_files[0], verdicts), *ras_notes),
             tally=self.tally,
@@ -298,7 +310,7 @@ class Run:
         files = (*self._manifest_files[1], *self._hang_files[1], *self._ras_files[1])
         unreadable = (*files, *self.loaded.problems, *self.calibration.problems)
         notes = run_notes(self.loaded, self.manifests, self._rebuilt, unreadable)
-        return (*notes, *self.calibration_notes())
+        return (*notes, *role_notes(self.roles.communicators), *self.calibration_notes())
 
     def calibration_notes(self) -> tuple[Message, ...]:
         """Whose the step numbers are, where they are not simply raw."""
@@ -307,6 +319,15 @@ class Run:
     def write_steps(self) -> Path:
         """Write the step summaries of every session into the run's ``steps/``."""
         return write_steps(self.paths, self.session_steps)
+
+    def metadata(self, *, is_fresh: bool = False) -> RunMetadata:
+        """Ranks, communicators, roles, layout, versions, templates: as stored, or made now."""
+        stored = None if is_fresh or self.facts.end == "running" else read_metadata(self.paths)
+        return stored or self.metadata_with(session_records(self.sessions, self._rebuilt))
+
+    def metadata_with(self, records: Iterable[SessionRecord]) -> RunMetadata:
+        """The same, with what is known of the sessions' steps."""
+        return run_metadata(self.facts.run_id, self.sessions, self.roles, records, self.manifests)
 
 
 def open_run(

@@ -15,8 +15,11 @@ from comminsight.cli.typed import call, progress
 from comminsight.errors import InputError, UsageError
 from comminsight.pipeline.executor import Executor, PoolExecutor, SerialExecutor
 from comminsight.pipeline.layout import RunPaths, run_paths
+from comminsight.pipeline.metadata import write_metadata
 from comminsight.pipeline.rebuild_run import RunRebuilt, is_archive, rebuild_run
 from comminsight.run import open_run
+
+MAX_RECORDS = 50_000_000  # 128 bytes each, in memory at once for the roles
 
 
 def rebuild(
@@ -50,6 +53,9 @@ def rebuild(
         opened = open_run(run, template_folders=folders, is_segments_only=True)
         opened.write_steps()
         n_steps, n_sessions = sum(map(len, opened.session_steps.values())), len(opened.sessions)
+        write_metadata(paths, opened.metadata(is_fresh=True))
+    elif not is_archive(run):
+        _write_metadata(found, paths)
     sys.stdout.write(f"{n_steps} steps of {n_sessions} sessions: {paths.steps}\n")
     return 0
 
@@ -61,6 +67,19 @@ def _rebuilt(run: Path, folders: list[Path], executor: Executor) -> tuple[RunReb
         return rebuild_archive(run, executor, folders), RunPaths(run)
     paths = run_paths(run)
     return rebuild_run(paths, executor, folders), paths
+
+
+def _write_metadata(found: RunRebuilt, paths: RunPaths) -> None:
+    """Roles and layout need all sessions together, which a large run does not fit in memory for."""
+    if found.n_records > MAX_RECORDS:
+        sys.stderr.write(
+            f"comminsight: metadata not written: more than {MAX_RECORDS:,} records; "
+            "open_run(DIR).metadata() makes them on a machine with the memory\n"
+        )
+        return
+    opened = open_run(paths.root, is_segments_only=True)
+    records = (one.record for one in found.sessions if one.record is not None)
+    write_metadata(paths, opened.metadata_with(records))
 
 
 def _measure(found: RunRebuilt, paths: RunPaths, executor: Executor) -> None:

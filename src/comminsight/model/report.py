@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from comminsight.model.layout import ParallelLayout
 from comminsight.model.topology import Communicator
 from comminsight.model.verdict import Coverage, Message, Verdict
 
@@ -84,3 +85,4 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: tuple[Verdict, ...] = ()
     notes: tuple[Message, ...] = ()
     tally: dict[str, int] = {}
+    layout: ParallelLayout | None = None

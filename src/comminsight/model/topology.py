@@ -58,6 +58,8 @@ class Communicator(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """Role and name as people read it, for example ``TP mesh_tp#3``."""
+        """Role and name as people read it, for example ``TP mesh_tp#3``; a role that was told from
+        ops is marked: ``TP? 00c0ffee00000000#3``."""
         shown = self.desc or self.name or f"{self.comm_hash:016x}"
-        return f"{self.role.value} {shown}#{self.comm_id}"
+        is_told = self.role_evidence and self.role is not CommRole.GLOBAL
+        return f"{self.role.value}{'?' if is_told else ''} {shown}#{self.comm_id}"

@@ -11,8 +11,8 @@ from comminsight.model.measures import StragglerMeasures
 from comminsight.model.report import REPORT_SCHEMA_VERSION, RankRow, RunFacts, RunReport, StepRow
 from comminsight.model.step import Phase, StepSummary
 from comminsight.model.tally import Tally
-from comminsight.model.topology import Communicator
 from comminsight.model.verdict import Coverage, Message, Verdict
+from comminsight.pipeline.parallel import RunRoles
 
 
 def step_rows(aligned: Sequence[AlignedStep], world_size: int) -> tuple[StepRow, ...]:
@@ -104,7 +104,7 @@ def rank_rows(measures: StragglerMeasures, devices: Mapping[int, str]) -> tuple[
 
 def run_report(
     facts: RunFacts,
-    communicators: Sequence[Communicator],
+    roles: RunRoles,
     steps: tuple[StepRow, ...],
     ranks: tuple[RankRow, ...],
     coverage: Coverage,
@@ -118,10 +118,11 @@ def run_report(
         schema_version=REPORT_SCHEMA_VERSION,
         facts=facts,
         coverage=coverage,
-        communicators=tuple(communicators),
+        communicators=roles.communicators,
         steps=steps,
         ranks=ranks,
         verdicts=verdicts,
         notes=notes,
         tally=tally.as_dict(),
+        layout=roles.coordinates.layout,
     )

@@ -14,12 +14,13 @@ import msgspec
 
 from comminsight.model.calibration import CalibrationHistory, CalibrationView
 from comminsight.model.checkup import Checkup
+from comminsight.model.metadata import METADATA_SCHEMA_VERSION, RunMetadata
 from comminsight.model.report import REPORT_SCHEMA_VERSION, RunReport, StepRow
 from comminsight.model.template_view import TemplateView
 from comminsight.model.verdict import Coverage, Message
 from comminsight.model.views import VIEW_SCHEMA_VERSION, OpStories, StepOps, TemplateScore
 
-SCHEMA_ID = "urn:comminsight:schema:run-report"
+SCHEMA_ID = "urn:comminsight:schema:"
 EPOCH_SUFFIX = "_real_ns"
 HASH_KEY = "comm_hash"
 
@@ -99,32 +100,43 @@ def template_view_json(view: TemplateView) -> bytes:
     return _document(view)
 
 
-def schema() -> dict[str, Any]:
-    """The JSON schema (draft 2020-12) of ``report_json``."""
+def metadata_json(metadata: RunMetadata) -> bytes:
+    """Ranks, communicators, roles, layout, versions and templates of a run."""
+    return _document(metadata)
+
+
+SCHEMAS: dict[str, tuple[type[msgspec.Struct], str, str]] = {
+    "run-report": (RunReport, "CommInsight run report", REPORT_SCHEMA_VERSION),
+    "run-metadata": (RunMetadata, "CommInsight run metadata", METADATA_SCHEMA_VERSION),
+}
+
+
+def schema(name: str = "run-report") -> dict[str, Any]:
+    """The JSON schema (draft 2020-12) of ``report_json`` or of ``metadata_json``."""
+    described_type, title, version = SCHEMAS[name]
     (root,), definitions = msgspec.json.schema_components(
-        [RunReport], ref_template="#/$defs/{name}"
+        [described_type], ref_template="#/$defs/{name}"
     )
     for definition in definitions.values():
         for key, described in definition.get("properties", {}).items():
             replacement = _STRING_SCHEMAS.get(EPOCH_SUFFIX if key.endswith(EPOCH_SUFFIX) else key)
-            if replacement:
+            if replacement and described.get("type") != "string":
                 described.clear()
                 described.update(replacement)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": SCHEMA_ID,
-        "title": "CommInsight run report",
-        "version": REPORT_SCHEMA_VERSION,
+        "$id": SCHEMA_ID + name,
+        "title": title,
+        "version": version,
         **root,
         "$defs": definitions,
     }
 
 
-def schema_text() -> str:
+def schema_text(name: str = "run-report") -> str:
     """The schema as the published file holds it."""
-    return (
-        msgspec.json.format(msgspec.json.encode(schema(), order="sorted"), indent=2).decode() + "\n"
-    )
+    encoded = msgspec.json.encode(schema(name), order="sorted")
+    return msgspec.json.format(encoded, indent=2).decode() + "\n"
 
 
 def _document(value: object) -> bytes:

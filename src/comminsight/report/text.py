@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from comminsight.model.layout import LayoutProblem, ParallelLayout
 from comminsight.model.report import RankRow, RunFacts, RunReport
 from comminsight.model.tally import TALLY_NAMES, Severity
 from comminsight.model.verdict import Coverage, Verdict
@@ -83,10 +84,26 @@ def _fact_rows(report: RunReport, words: Catalogue) -> Iterator[tuple[str, str]]
     yield "command", _cut(" ".join(facts.command), MAX_COMMAND_CHARS)
     yield "ranks", words.text("facts.ranks", seen=facts.ranks_seen, expected=facts.world_size)
     yield "nodes", _nodes(facts.hosts, words)
+    yield "layout", layout_text(report.layout, words)
     yield "started", numbers.instant(facts.started_real_ns) if facts.started_real_ns else ""
     yield "ended", _end(facts, killed_ranks(report), words)
     yield "clock", words.word("clock", facts.clock) if facts.clock else ""
     yield "step_view", words.word("step_view", facts.step_view) if report.steps else ""
+
+
+def layout_text(layout: ParallelLayout | None, words: Catalogue) -> str:
+    """``TP 2 x DP 4 x PP 2``, innermost first, and what is not known of it; "" without any."""
+    if layout is None or not layout.dimensions:
+        return ""
+    sizes = " x ".join(f"{d.role.value} {d.size}" for d in layout.dimensions if d.is_factor)
+    inner = ", ".join(f"{d.role.value} {d.size}" for d in layout.dimensions if not d.is_factor)
+    text = words.text("layout.inner", sizes=sizes, inner=inner) if inner else sizes
+    if any(d.is_inferred for d in layout.dimensions):
+        least = min(d.confidence for d in layout.dimensions)
+        text = words.text("layout.inferred", layout=text, confidence=least)
+    if layout.problem is LayoutProblem.NONE:
+        return text
+    return words.text(f"layout.{layout.problem.value}", layout=text, n=layout.unexplained_factor)
 
 
 def _nodes(hosts: tuple[str, ...], words: Catalogue) -> str:

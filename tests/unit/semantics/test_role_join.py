@@ -120,7 +120,7 @@ def test_names_and_inference_give_the_same_layout() -> None:
 
 
 def test_what_only_the_other_dimension_tells_is_left_open() -> None:
-    """As many tensor parallel ops in a step as gradient buckets: only that buckets overlap tells."""
+    """As many tensor parallel ops in a step as gradient buckets: only their overlap tells."""
     layout = replace(megatron_layout(2, 1, 2, microbatches=1), layers=1)
     trace, joined, found = read(layout)
     roles = {b.role: a.role for a, b in zip(joined.communicators, trace.communicators, strict=True)}
