@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from comminsight.model.ops import Op, RecordKind, TimingSource
+from comminsight.model.ops import Op, OpFlag, RecordKind, TimingSource
 from comminsight.model.topology import SessionIdentity
 from comminsight.model.trace import ClockOffsets, RankTrace
 from comminsight.model.units import AlignedNs, LocalNs
@@ -155,7 +155,9 @@ def _node_ends(ranks: Sequence[RankTrace]) -> tuple[np.ndarray, np.ndarray]:
         )
         comm_ids = trace.comm_ids_of(ops["comm_index"][rows])
         rows, comm_ids = rows[comm_ids >= 0], comm_ids[comm_ids >= 0]
-        keys.append((comm_ids << 32) | ops["match_seq"][rows])
+        is_replayed = (ops["flags"][rows] & OpFlag.GRAPH) != 0
+        channels = comm_ids << 1 | is_replayed
+        keys.append((channels << 32) | ops["match_seq"][rows])
         begins.append(ops["start_ns"][rows])
         ends.append(ops["end_ns"][rows])
     if not keys:

@@ -14,7 +14,7 @@ import numpy as np
 from comminsight.analysis.clock import align_rows
 from comminsight.model.event import concatenate_rows, take_rows
 from comminsight.model.ops import OpFlag, TimingSource
-from comminsight.model.records import is_peerless, is_untimed
+from comminsight.model.records import is_peerless, is_replay, is_untimed
 from comminsight.model.topology import Communicator
 from comminsight.model.trace import ClockOffsets, RankTrace
 
@@ -31,7 +31,8 @@ class OpColumns:
     or root (comm-local). ``clock_domain`` is -1 for aligned nodes, else the number of a node whose
     clock stands alone. ``is_end_bound``: the end was seen when somebody waited, which may be long
     after it. ``is_peerless``: a P2P without one known partner. ``is_untimed``: only the call was
-    seen, ``start_ns`` is when it was enqueued. ``row`` is the row in the rank's ``RankTrace.ops``.
+    seen, ``start_ns`` is when it was enqueued. ``is_replay``: of a captured graph. ``row`` is the
+    row in the rank's ``RankTrace.ops``.
 
     Stamps of the GPU are not among them: those of two GPUs cannot be compared, and ``start_ns`` and
     ``end_ns`` are the GPU's already, on the host's clock, where the record has them.
@@ -52,6 +53,7 @@ class OpColumns:
     is_folded: np.ndarray
     is_peerless: np.ndarray
     is_untimed: np.ndarray
+    is_replay: np.ndarray
     enqueue_ns: np.ndarray
     start_ns: np.ndarray
     end_ns: np.ndarray
@@ -142,6 +144,7 @@ def cut_columns(cuts: Sequence[Cut]) -> OpColumns:
         is_folded=ops["n_folded"] > 1,
         is_peerless=is_peerless(ops),
         is_untimed=is_untimed(ops),
+        is_replay=is_replay(ops),
         clock_domain=per_cut([source.clock_domain for source, _, _ in cuts]),
         **{name: ops[name].astype(np.int64) for name in _COPIED},
         **times,

@@ -2,7 +2,8 @@
 
 A collective is the nth of its communicator (``match_seq``); a P2P op is the nth between an ordered
 pair of members: the sender's nth SEND to j meets j's nth RECV from it. A broadcast root or a sender
-may run ahead of its partners; matching does not look at times.
+may run ahead of its partners; matching does not look at times. Replays of a captured graph meet
+replays: they are numbered apart.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ class Instances:
 
 
 def match_ops(ops: OpColumns, n_ranks: int, communicators: Sequence[Communicator]) -> Instances:
-    """Instances of a window: same communicator, kind and ``match_seq`` (and pair, for P2P).
+    """Instances of a window: same communicator, kind and ``match_seq`` (and pair, for P2P),
+    replayed from a graph or not.
 
     O(n log n) in the number of rows. A rank that appears twice in an instance counts once. A P2P op
     without one known partner stands alone: nothing tells whom it met.
@@ -135,7 +137,8 @@ def _instance_ids(ops: OpColumns, is_p2p_row: np.ndarray) -> tuple[np.ndarray, i
     width = int(max(sender.max(initial=0), receiver.max(initial=0))) + 1
     pair = np.where(is_p2p_row, 1 + sender * width + receiver, 0)
     folded = ops.is_folded.astype(np.int64)  # coalesced collectives meet each other only
-    channel, n_channels = _dense((ops.comm_id * (width * width + 1) + pair) * 2 + folded)
+    apart = folded * 2 + ops.is_replay
+    channel, n_channels = _dense((ops.comm_id * (width * width + 1) + pair) * 4 + apart)
     lowest = np.full(n_channels, np.iinfo(np.int64).max)
     np.minimum.at(lowest, channel, ops.match_seq)
     nth = ops.match_seq - lowest[channel]

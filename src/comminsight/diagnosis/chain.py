@@ -37,6 +37,7 @@ def op_ref(instance: Instance, op: InFlightOp | None = None) -> OpRef:
         peer=seen.peer if key.is_p2p else -1,
         sender=members[key.source] if key.is_p2p else -1,
         receiver=members[key.target] if key.is_p2p else -1,
+        is_replay=key.is_replay,
     )
 
 

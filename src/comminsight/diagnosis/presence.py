@@ -1,10 +1,11 @@
 """Op instances in flight anywhere, and where each member stands: entered, absent, done, unknown.
 
 Members meet on ``match_seq``: collectives by (communicator, n), P2P by (communicator, sender,
-receiver, n). *Unknown* is a rank that left no evidence, or one whose record does not tell: some of
-it was lost, or lies before what was read. Only a rank whose own record ends before the op is
-*absent*, alive or dead: had it entered, the record would show it. *Behind* is a rank that called
-the op of an NCCL communicator and whose kernel has long not begun, while another member's runs.
+receiver, n), replays of captured graphs apart from both. *Unknown* is a rank that left no evidence,
+or one whose record does not tell: some of it was lost, or lies before what was read. Only a rank
+whose own record ends before the op is *absent*, alive or dead: had it entered, the record would
+show it. *Behind* is a rank that called the op of an NCCL communicator and whose kernel has long not
+begun, while another member's runs.
 
 Ops of which nothing could tell that they had ended are no instances: their ranks have entered.
 P2P ops without one known partner (folds, calls whose peer was not seen) are no instances either,
@@ -28,6 +29,9 @@ WANTED = (Presence.ABSENT, Presence.UNKNOWN, Presence.BEHIND)
 STANDSTILL_RATIO = 0.5
 
 
+StreamKey = tuple[int, int, int, int, bool]  # global rank, comm_id, peer, direction, is_replay
+
+
 class InstanceKey(NamedTuple):
     """Identity of an op instance; ``source`` and ``target`` (comm-local) only for P2P."""
 
@@ -35,6 +39,7 @@ class InstanceKey(NamedTuple):
     match_seq: int
     source: int = -1
     target: int = -1
+    is_replay: bool = False
 
     @property
     def is_p2p(self) -> bool:
@@ -99,7 +104,7 @@ class Observed:
     instances: tuple[Instance, ...] = ()
     n_without_communicator: int = 0
     peerless: tuple[InFlightOp, ...] = ()
-    _progress: dict[tuple[int, int, int, int], Progress] = field(default_factory=dict)
+    _progress: dict[StreamKey, Progress] = field(default_factory=dict)
 
     def is_gone(self, global_rank: int) -> bool:
         """True when the process is known to be dead or to have ended."""
@@ -110,7 +115,7 @@ class Observed:
         """How far ``global_rank`` came in the stream that ``key`` belongs to."""
         comm_rank = self._comm_rank(global_rank, key.comm_id)
         peer, direction = _stream(key, comm_rank)
-        return self._progress.get((global_rank, key.comm_id, peer, direction))
+        return self._progress.get((global_rank, key.comm_id, peer, direction, key.is_replay))
 
     def presence(self, global_rank: int, key: InstanceKey) -> Presence:
         """Where a rank without an op in flight stands towards ``key``."""
@@ -122,13 +127,14 @@ class Observed:
             return Presence.DONE
         if progress is not None and progress.last_entered >= key.match_seq:
             return Presence.ENTERED
-        is_told = not (key.is_p2p and self._made_peerless_calls(global_rank, key.comm_id))
+        is_told = not (key.is_p2p and self._made_peerless_calls(global_rank, key))
         return Presence.ABSENT if is_told and _is_telling(state, progress) else Presence.UNKNOWN
 
-    def _made_peerless_calls(self, global_rank: int, comm_id: int) -> bool:
+    def _made_peerless_calls(self, global_rank: int, key: InstanceKey) -> bool:
         """True when some P2P of the rank may be of any of its streams in the communicator."""
         kinds = (Op.SEND, Op.RECV, Op.ALL_TO_ALL)
-        return any((global_rank, comm_id, -1, int(kind)) in self._progress for kind in kinds)
+        streams = ((global_rank, key.comm_id, -1, int(kind), key.is_replay) for kind in kinds)
+        return any(stream in self._progress for stream in streams)
 
     def _comm_rank(self, global_rank: int, comm_id: int) -> int:
         return self.communicators[comm_id].members.index(global_rank)
@@ -149,7 +155,7 @@ def observe(event: HangEvent, communicators: Iterable[Communicator]) -> Observed
         event,
         {communicator.comm_id: communicator for communicator in communicators},
         {state.global_rank: state for state in event.ranks},
-        _progress={(p.global_rank, p.comm_id, p.peer, p.direction): p for p in event.progress},
+        _progress={_stream_key(entry): entry for entry in event.progress},
     )
     grouped: dict[InstanceKey, list[InFlightOp]] = {}
     entered: dict[InstanceKey, list[int]] = {}
@@ -172,6 +178,10 @@ def observe(event: HangEvent, communicators: Iterable[Communicator]) -> Observed
     )  # fmt: skip
 
 
+def _stream_key(entry: Progress) -> StreamKey:
+    return entry.global_rank, entry.comm_id, entry.peer, entry.direction, entry.is_replay
+
+
 def is_waiting(op: InFlightOp) -> bool:
     """False for an op whose kernel has left, and for one whose end could not be seen anyway."""
     return op.is_observable and stage_of(op) is not Stage.FINISHED
@@ -184,12 +194,12 @@ def _key(op: InFlightOp, communicators: dict[int, Communicator]) -> InstanceKey 
     if communicator is None or op.global_rank not in communicator.members:
         return None
     if op.op not in P2P_OPS and not op.is_peerless:
-        return InstanceKey(op.comm_id, op.match_seq)
+        return InstanceKey(op.comm_id, op.match_seq, is_replay=op.is_replay)
     if op.is_peerless or op.peer >= communicator.comm_size:
         return None
     me = communicator.members.index(op.global_rank)
     source, target = (me, op.peer) if op.op == Op.SEND else (op.peer, me)
-    return InstanceKey(op.comm_id, op.match_seq, source, target)
+    return InstanceKey(op.comm_id, op.match_seq, source, target, op.is_replay)
 
 
 def _instance(

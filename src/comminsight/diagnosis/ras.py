@@ -118,7 +118,8 @@ def _about_absence(verdict: Verdict, join: RasJoin, event: HangEvent) -> Iterato
     waiting = {
         op.global_rank
         for op in event.in_flight
-        if (op.comm_id, op.match_seq) == (verdict.comm_id, bad.match_seq)
+        if (op.comm_id, op.match_seq, op.is_replay)
+        == (verdict.comm_id, bad.match_seq, bad.is_replay)
     }
     most = max((by_rank[rank] for rank in waiting if rank in by_rank), default=None)
     if most is None:

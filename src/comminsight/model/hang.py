@@ -70,6 +70,8 @@ class InFlightOp(msgspec.Struct, frozen=True, kw_only=True):
     net_progress_ns: int = 0
     pending_peers: tuple[int, ...] = ()
     pending_span: int = 1
+    is_replay: bool = False  # of a captured graph
+    is_awaited: bool = False  # not launched, and not over: another member waits, or is absent
     is_passed: bool = False  # a later op of its communicator is over: its own end was not told
 
     @property
@@ -81,19 +83,30 @@ class InFlightOp(msgspec.Struct, frozen=True, kw_only=True):
     def is_observable(self) -> bool:
         """False when its end could not be seen whether or not it has come: it tells no hang."""
         flags = self.slot_flags
-        if not flags & SlotFlag.NCCL:
+        if not flags & SlotFlag.NCCL or self.is_awaited:
             return True
-        if self.is_passed:
+        if self.is_passed or flags & SlotFlag.NO_KERNEL_EVENTS:
             return False
-        is_past_call = bool(flags & SlotFlag.GROUP_LEFT and not flags & SlotFlag.TASK_SEEN)
-        return not (flags & SlotFlag.NO_KERNEL_EVENTS or is_past_call)
+        is_past_call = flags & SlotFlag.GROUP_LEFT and not flags & SlotFlag.TASK_SEEN
+        is_in_launch = flags & SlotFlag.LAUNCH_BEGUN and not flags & SlotFlag.LAUNCH_RETURNED
+        return bool(is_in_launch or not is_past_call)
+
+    @property
+    def is_unlaunched(self) -> bool:
+        """True for an NCCL op whose call has returned and of which nothing was launched: a helper
+        thread has it, or what NCCL tells nobody of (copy engine, symmetric kernel) did it."""
+        flags = self.slot_flags
+        further = SlotFlag.LAUNCH_BEGUN | SlotFlag.TASK_SEEN | SlotFlag.NO_KERNEL_EVENTS
+        has_left = flags & SlotFlag.NCCL and flags & SlotFlag.GROUP_LEFT
+        return bool(has_left and not flags & further and not self.is_passed)
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """How far one rank came in one stream of matches.
 
     ``peer`` is -1 and ``direction`` 0 for the collectives of the communicator; for P2P they name
-    the partner (comm-local) and the ``Op`` (SEND or RECV). Numbers are ``match_seq``.
+    the partner (comm-local) and the ``Op`` (SEND or RECV). Numbers are ``match_seq``; replays of
+    captured graphs are streams of their own.
     ``is_current``: had the rank come further, its record would show it; None where the observer
     did not say. A direction without a peer tells that the rank made calls of which nobody knows
     with whom: no stream of its P2P in this communicator is known to its end.
@@ -105,6 +118,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     last_done: int
     peer: int = -1
     direction: int = 0
+    is_replay: bool = False
     last_end_ns: int = 0
     is_current: bool | None = None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from comminsight.model.event import NET_DTYPE, NOTICE_DTYPE, take_rows
-from comminsight.model.ops import NoticeReason, OpState, RecordKind
+from comminsight.model.ops import NoticeReason, OpFlag, OpState, RecordKind
 
 _OPEN_STATES = (OpState.OPEN, OpState.OVERDUE)
 _IS_OP = np.isin(np.arange(256), (RecordKind.COLLECTIVE, RecordKind.P2P))
@@ -42,6 +42,14 @@ def is_peerless(rows: np.ndarray) -> np.ndarray:
     mask: np.ndarray = (rows["kind"] == RecordKind.P2P) & (
         (rows["peer_or_root"] < 0) | (rows["n_folded"] > 1)
     )
+    return mask
+
+
+def is_replay(rows: np.ndarray) -> np.ndarray:
+    """Which rows are of ops that a captured graph replayed: they are numbered apart from the calls
+    of the program (``match_seq``), since the order in which the two are told differs from rank to
+    rank; ``(n,)`` bool."""
+    mask: np.ndarray = (rows["flags"] & OpFlag.GRAPH) != 0
     return mask
 
 

@@ -95,6 +95,7 @@ class OpRef(msgspec.Struct, frozen=True, kw_only=True):
     """An op instance as people look it up.
 
     ``peer`` is comm-local; ``sender`` and ``receiver`` of a P2P op are global ranks, -1 unknown.
+    ``match_seq`` counts replays of captured graphs apart from the calls of the program.
     """
 
     comm_id: int
@@ -106,6 +107,7 @@ class OpRef(msgspec.Struct, frozen=True, kw_only=True):
     peer: int = -1
     sender: int = -1
     receiver: int = -1
+    is_replay: bool = False
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):

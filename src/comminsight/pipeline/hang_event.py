@@ -14,14 +14,14 @@ import msgspec
 import numpy as np
 
 from comminsight.model.hang import HangEvent, InFlightOp, Progress, RankState, Stack
-from comminsight.model.ops import OpState, RecordKind, SlotFlag, TimingSource
-from comminsight.model.records import is_ended_op, is_fold, is_op, is_untimed
+from comminsight.model.ops import OpFlag, OpState, RecordKind, SlotFlag, TimingSource
+from comminsight.model.records import is_ended_op, is_fold, is_op, is_replay, is_untimed
 from comminsight.model.topology import Communicator
 
 FINISHED = (OpState.DONE, OpState.FAILED, OpState.ABORTED, OpState.UNOBSERVABLE)
 TAIL_RECORDS = 1 << 16  # more than a ring
 Numbered = TypeVar("Numbered", InFlightOp, Progress)
-PEER_BITS, DIRECTION_BITS = 22, 8  # with a comm_index of 32 bits in one int64
+PEER_BITS, DIRECTION_BITS = 22, 8  # with one for replays and a comm_index of 32 in one int64
 BY_KERNEL = (TimingSource.GPU, TimingSource.HOST_KERNEL_CALLBACK)
 PENDING_WORDS = 4
 SLOT_NUMBERS = (
@@ -79,6 +79,7 @@ def in_flight_ops(view: RankView, now_ns: int) -> list[InFlightOp]:
             is_overdue=bool(overdue),
             n_folded=int(row["n_folded"]),
             stream_id=int(row["stream_id"]),
+            is_replay=bool(row["flags"] & OpFlag.GRAPH),
             n_channels=int(row["n_channels"]),
             **more,
         )
@@ -102,21 +103,28 @@ def is_passed(slots: np.ndarray, records: np.ndarray) -> np.ndarray:
     """Which ops in flight are over, though their end was not told: the kernels of a communicator
     run one after the other, and that of a later op has left.
 
-    Ops of one group call run together: of those only one that never began is passed by another.
+    Later is what was told later of its own kind: replays of a graph are told by another thread than
+    the calls of the program, early or late. Ops of one group call run together: of those only one
+    that never began is passed by another.
     """
     is_nccl: np.ndarray = (slots["slot_flags"] & SlotFlag.NCCL) != 0
     if not is_nccl.any():
         return is_nccl
     ended = records[is_ended_op(records) & np.isin(records["timing_source"], BY_KERNEL)]
-    newest = {
-        index: newest_groups(ended[ended["comm_index"] == index])
-        for index in np.unique(slots["record"]["comm_index"][is_nccl]).tolist()
-    }
+    lines, own = launch_lines(ended), launch_lines(slots["record"])
+    newest = {line: newest_groups(ended[lines == line]) for line in np.unique(own).tolist()}
     passed = [
-        bool(nccl) and is_passed_by(newest[int(slot["record"]["comm_index"])], slot)
-        for nccl, slot in zip(is_nccl, slots, strict=True)
+        bool(nccl) and is_passed_by(newest[line], slot)
+        for nccl, line, slot in zip(is_nccl, own.tolist(), slots, strict=True)
     ]
     return np.array(passed, bool)
+
+
+def launch_lines(rows: np.ndarray) -> np.ndarray:
+    """A number per row, equal where the order of ``op_seq`` is that of the kernels: within one
+    communicator, replays of graphs apart."""
+    lines: np.ndarray = rows["comm_index"].astype(np.int64) << 1 | is_replay(rows)
+    return lines
 
 
 def newest_groups(ended: np.ndarray) -> list[tuple[int, int]]:
@@ -163,21 +171,31 @@ def pending_peers(slot: np.ndarray, comm_sizes: np.ndarray) -> dict[str, Any]:
 
 
 def stream_keys(rows: np.ndarray) -> np.ndarray:
-    """The match stream of every row as one number: comm_index, peer + 1, direction; the last two
-    are 0 for collectives, the peer alone for P2P without one known partner."""
+    """The match stream of every row as one number: comm_index, is_replay, peer + 1, direction; the
+    last two are 0 for collectives, the peer alone for P2P without one known partner."""
     is_p2p = rows["kind"] == RecordKind.P2P
     known = np.where(is_fold(rows), -1, rows["peer_or_root"].astype(np.int64))
     peer = np.clip(known + 1, 0, (1 << PEER_BITS) - 1)
     within = peer << DIRECTION_BITS | rows["op"]
-    comm = rows["comm_index"].astype(np.int64) << (PEER_BITS + DIRECTION_BITS)
-    keys: np.ndarray = comm | np.where(is_p2p, within, 0)
+    keys: np.ndarray = launch_lines(rows) << (PEER_BITS + DIRECTION_BITS)
+    keys |= np.where(is_p2p, within, 0)
     return keys
 
 
-def stream_of(key: int) -> tuple[int, int, int]:
-    """(comm_index, peer, direction) of a key; -1 and 0 for collectives."""
+class Stream(NamedTuple):
+    """A match stream of one rank; peer -1 and direction 0 for collectives."""
+
+    comm_index: int
+    is_replay: bool
+    peer: int
+    direction: int
+
+
+def stream_of(key: int) -> Stream:
+    """The stream of a key."""
     peer = (key >> DIRECTION_BITS & (1 << PEER_BITS) - 1) - 1
-    return key >> (PEER_BITS + DIRECTION_BITS), peer, key & (1 << DIRECTION_BITS) - 1
+    line = key >> (PEER_BITS + DIRECTION_BITS)
+    return Stream(line >> 1, bool(line & 1), peer, key & (1 << DIRECTION_BITS) - 1)
 
 
 class Last(NamedTuple):
@@ -228,15 +246,16 @@ def progress(view: RankView) -> list[Progress]:
 def stream_progress(view: RankView, key: int, done: Last, recorded: Last, inside: Last) -> Progress:
     """One stream. Its last op is known when nothing is missing after it, or when the rank is still
     inside of it."""
-    comm_index, peer, direction = stream_of(key)
+    stream = stream_of(key)
     is_inside = inside.match_seq > 0 and inside.match_seq >= recorded.match_seq
     return Progress(
         global_rank=view.state.global_rank,
-        comm_id=comm_id_of(view, comm_index),
+        comm_id=comm_id_of(view, stream.comm_index),
         last_entered=max(recorded.match_seq, inside.match_seq),
         last_done=done.match_seq,
-        peer=peer,
-        direction=direction,
+        peer=stream.peer,
+        direction=stream.direction,
+        is_replay=stream.is_replay,
         last_end_ns=done.end_ns,
         is_current=is_inside or recorded.seq >= view.complete_from_seq > 0,
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from comminsight.capture.session import SessionData
+from comminsight.diagnosis.unlaunched import with_awaited
 from comminsight.format.layout import SLOT_OVERDUE
 from comminsight.model.hang import HangEvent, Liveness, RankState, Stack
 from comminsight.model.tally import NOT_READ
@@ -74,7 +75,7 @@ def observe(
         for s in sessions
         for name in [s.identity.session_id]
     ]
-    return hang_event(
+    event = hang_event(
         views,
         now_mono_ns=now_mono_ns,
         now_real_ns=now_real_ns,
@@ -83,6 +84,7 @@ def observe(
         stacks=stacks,
         communicators=communicators,
     )
+    return with_awaited(event, communicators)
 
 
 def last_sign_ns(sessions: Sequence[SessionData]) -> int:

@@ -133,8 +133,9 @@ def op_phrase(op: OpRef | None, words: Catalogue) -> str:
     code = "op.collective" if op.peer < 0 else "op.p2p"
     if op.sender >= 0 and op.receiver >= 0:
         code = "op.transfer"
+    name = words.text("op.replayed", op=op.op) if op.is_replay else op.op
     return words.text(
-        code, op=op.op, n=op.match_seq, comm=op.comm_label, peer=op.peer,
+        code, op=name, n=op.match_seq, comm=op.comm_label, peer=op.peer,
         sender=op.sender, receiver=op.receiver,
     )  # fmt: skip
 

@@ -49,12 +49,13 @@ def columns(
         "is_folded": [False] * n,
         "is_peerless": [False] * n,
         "is_untimed": [False] * n,
+        "is_replay": [False] * n,
         "enqueue_ns": [r[4] for r in rows],
         "start_ns": [r[4] for r in rows],
         "end_ns": [r[5] for r in rows],
         "clock_domain": [-1] * n,
     } | overrides
-    flags = {"is_end_bound", "is_folded", "is_peerless", "is_untimed"}
+    flags = {"is_end_bound", "is_folded", "is_peerless", "is_untimed", "is_replay"}
     return OpColumns(
         **{k: np.array(v, bool if k in flags else np.int64) for k, v in values.items()}
     )

@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from comminsight.model.ops import Op, RecordKind
 from tests.unit.analysis.tables import AR, RECV, SEND, match
@@ -110,3 +112,22 @@ def test_nothing_matches_nothing() -> None:
     found = match([], 2, [0, 1])
     assert (found.n_instances, found.n_unpaired) == (0, 0)
     assert found.start_ns.dtype == np.int64
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=12), st.data())
+def test_replays_and_calls_meet_whatever_the_order_they_were_told_in(program, data) -> None:
+    """Two ranks run one program of replays (True) and calls, each numbered apart; the other thread
+    that tells the replays is early or late on every rank."""
+    n_of = {True: 0, False: 0}
+    ops = []
+    for is_replay in program:
+        n_of[is_replay] += 1
+        ops.append((is_replay, n_of[is_replay]))
+    kinds = {True: AR, False: (RecordKind.COLLECTIVE, Op.ALL_GATHER)}
+    rows, replays = [], []
+    for rank in (0, 1):
+        told = data.draw(st.permutations(ops))
+        rows += [(rank, 0, kinds[is_replay], n, t, t + 1) for t, (is_replay, n) in enumerate(told)]
+        replays += [is_replay for is_replay, _ in told]
+    found = match(rows, 2, [0, 1], is_replay=replays)
+    assert (found.n_instances, found.n_incomplete, found.n_mismatched) == (len(ops), 0, 0)

@@ -52,13 +52,13 @@ def nccl_op(
 
 def came(
     rank: int, comm_id: int, entered: int, done: int | None = None, *, peer: int = -1, way: int = 0,
-    is_current: bool | None = None,
+    is_current: bool | None = None, is_replay: bool = False,
 ) -> Progress:  # fmt: skip
     """``rank`` entered ``entered`` ops of the stream and finished ``done`` (default: all)."""
     last_done = entered if done is None else done
     return Progress(
         global_rank=rank, comm_id=comm_id, last_entered=entered, last_done=last_done, peer=peer,
-        direction=way, is_current=is_current,
+        direction=way, is_current=is_current, is_replay=is_replay,
     )  # fmt: skip
 
 

@@ -8,9 +8,9 @@ import pytest
 from comminsight.format.layout import SLOT_DTYPE
 from comminsight.model.event import OP_DTYPE
 from comminsight.model.hang import Liveness, RankState
-from comminsight.model.ops import Op, OpState, RecordKind, SlotFlag, TimingSource
+from comminsight.model.ops import Op, OpFlag, OpState, RecordKind, SlotFlag, TimingSource
 from comminsight.pipeline import hang_event as hang_event_module
-from comminsight.pipeline.hang_event import RankView, hang_event, is_passed, progress
+from comminsight.pipeline.hang_event import RankView, hang_event, in_flight_ops, is_passed, progress
 
 COLL, P2P = RecordKind.COLLECTIVE, RecordKind.P2P
 
@@ -133,3 +133,32 @@ def test_an_op_that_a_later_one_has_passed_is_over(later, started, group, expect
     assert is_passed(slots, later).tolist() == [expected]
     slots["slot_flags"] = 0  # another door: its ops end in any order
     assert is_passed(slots, later).tolist() == [False]
+
+
+def test_replays_are_streams_of_their_own():
+    call = (COLL, Op.ALL_GATHER, 1, -1, 3, 30, 35, OpState.DONE)
+    replay = (COLL, Op.ALL_REDUCE, 1, -1, 2, 10, 20, OpState.DONE)
+    sent = (P2P, Op.SEND, 1, 4, 5, 10, 20, OpState.DONE)
+    records = numbered(call, replay, sent, sent)
+    records["flags"][[1, 3]] = OpFlag.GRAPH
+    waiting = rows((COLL, Op.ALL_REDUCE, 1, -1, 3, 40, 0, OpState.UNKNOWN))
+    waiting["flags"] = OpFlag.GRAPH
+    seen = view(0, records, waiting)
+    assert [(p.is_replay, p.peer, p.last_entered, p.last_done) for p in progress(seen)] == [
+        (False, -1, 3, 3), (False, 4, 5, 5), (True, -1, 3, 2), (True, 4, 5, 5),
+    ]  # fmt: skip
+    assert [op.is_replay for op in in_flight_ops(seen, 100)] == [True]
+
+
+@pytest.mark.parametrize(
+    ("slot_flags", "later_flags", "expected"),
+    [(0, 0, True), (OpFlag.GRAPH, OpFlag.GRAPH, True), (OpFlag.GRAPH, 0, False),
+     (0, OpFlag.GRAPH, False)],
+)  # fmt: skip
+def test_only_what_is_told_in_order_passes_an_op(slot_flags, later_flags, expected):
+    later = ended(5, 9)
+    later["flags"] = later_flags
+    slots = np.zeros(1, SLOT_DTYPE)
+    slots["record"]["comm_index"], slots["record"]["op_seq"] = 1, 4
+    slots["record"]["flags"], slots["slot_flags"] = slot_flags, SlotFlag.NCCL
+    assert is_passed(slots, later).tolist() == [expected]
