@@ -1,0 +1,221 @@
+"""Plans of phases from op numbers, and the trace: bounded, chunk-free, resumable, counted."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from comminsight.model.event import OP_DTYPE
+from comminsight.model.ops import Op, RecordKind
+from comminsight.model.step import PhaseKind, StepSummary
+from comminsight.semantics import phases as phases_module
+from comminsight.semantics.comm_table import CommTable
+from comminsight.semantics.engine import EngineSnapshot, SessionEngine
+from comminsight.semantics.phase_rules import plan_of
+from comminsight.semantics.phase_symbols import Sign, phase_signs, place_of
+from comminsight.semantics.symbols import columns_of
+from comminsight.sim import LostRecords, SimLayout, SimRank, fsdp2_layout, megatron_layout, simulate
+from tests.builders import comm_row, comm_rows
+from tests.unit.semantics.shipped import shipped_templates
+
+TEMPLATES = shipped_templates()
+LETTERS = {
+    "g": Sign.GATHER, "s": Sign.SCATTER, "r": Sign.REDUCE, "o": Sign.REDUCE_ROOT,
+    "m": Sign.SMALL, "1": Sign.SCALAR, "i": Sign.INNER, "t": Sign.INNER_REDUCE,
+    "c": Sign.INNER_SCATTER, "b": Sign.BATCH, ".": Sign.OTHER,
+    "P": Sign.RECV_PREVIOUS, "N": Sign.SEND_NEXT, "n": Sign.RECV_NEXT, "p": Sign.SEND_PREVIOUS,
+    "?": Sign.P2P_UNKNOWN,
+}  # fmt: skip
+
+
+def numbers(word: str, rank: int, size: int) -> np.ndarray:
+    place = rank << 8 | size << 20
+    return np.array([LETTERS[c] | (place if c in "PNnp" else 0) for c in word], np.uint32)
+
+
+def told(word: str, rank: int = 1, size: int = 4) -> str:
+    """Phases of ops that each last a moment: ``kind:first-last`` with the microbatch if known."""
+    shown = []
+    for one in plan_of(numbers(word, rank, size)):
+        number = f"#{one.microbatch}" if one.microbatch >= 0 else ""
+        shown.append(f"{one.kind.value[:4]}{number}:{min(one.start)}-{min(one.end)}")
+    return " ".join(shown)
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        # op n begins at 2n and ends at 2n + 1
+        ("rrr", "back:0-4 grad:0-5"),
+        ("mm", "back:0-2 grad:0-3"),
+        ("rr1gg", "back:0-2 grad:0-3 opti:4-9"),
+        ("oooo1g", "unkn:0-6 opti:8-11"),
+        ("iiiirr1", "unkn:0-8 grad:8-11 opti:12-13"),
+        ("iirirt1", "unkn:0-8 grad:4-11 opti:12-13"),
+        ("icictt", "unkn:0-8 grad:8-11"),
+        ("icic", "unkn:0-7"),
+        ("...", "unkn:0-5"),
+    ],
+)
+def test_replicated_gradients(word: str, expected: str) -> None:
+    assert told(word) == expected
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("ggggsgssm", "forw#0:0-6 back#0:6-14 grad:8-15 opti:16-17"),  # one unit is kept
+        ("gggsss", "forw#0:0-4 unkn#0:4-6 back#0:6-10 grad:6-11"),  # nothing is gathered again
+        ("ggggggsgsgss1", "forw#0:0-8 back#0:8-22 grad:12-23 opti:24-25"),
+        ("gggggggggggggsgss", "unkn:0-32 grad:26-33"),  # 14 gathers are no rounds of 3 and 3
+        (".gggsgs", "unkn:0-2 forw#0:2-6 back#0:6-12 grad:8-13"),
+        ("gggsgsgggsgs", "forw#0:0-4 back#0:4-10 grad:6-11 forw#1:12-16 back#1:16-22 grad:18-23"),
+        ("ggggsgs", "unkn:0-12 grad:8-13"),  # five gathers for two units
+    ],
+)
+def test_sharded_parameters(word: str, expected: str) -> None:
+    assert told(word) == expected
+
+
+def test_microbatches_that_gather_only_are_counted_by_units() -> None:
+    one = "gggggggg"  # four units forward, four backward
+    last = "gggggg" + "sgsgss"
+    plan = told(one + one + last).split()
+    assert [part.split(":")[0] for part in plan] == [
+        "forw#0", "back#0", "forw#1", "back#1", "forw#2", "back#2", "grad"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("word", "place", "expected"),
+    [
+        (
+            "PtNPtNntpPtNntpntprr1", (2, 4),
+            "forw#0:1-4 forw#1:7-10 back#0:13-16 forw#2:19-22 back#1:25-28 back#2:31-34 "
+            "bubb:0-1 bubb:6-7 bubb:12-13 bubb:18-19 bubb:24-25 bubb:30-31 "
+            "warm:1-7 stea:7-28 cool:28-34 grad:36-39 opti:40-41",
+        ),
+        # the last stage: a forward and a backward pass that nothing parts
+        ("PtttpPtttp1", (3, 4), "unkn:1-8 unkn:11-18 bubb:0-1 bubb:10-11 stea:1-18"),
+        # the first stage: one op is a forward pass, so the two before it are the backward pass;
+        # where work ends and begins between them is not known
+        (
+            "tNtNntttNnttntt1", (0, 2),
+            "forw#0:0-2 forw#1:2-6 back#0:9-13 unkn:13-14 forw#2:14-16 back#1:19-24 back#2:25-29 "
+            "bubb:8-9 bubb:18-19 bubb:24-25 warm:0-2 stea:2-24 cool:24-29",
+        ),
+        # a batch is handed out where a forward pass begins
+        (
+            "btNbtNntbtNnttntt", (0, 2),
+            "forw#0:0-4 forw#1:4-10 back#0:13-16 forw#2:16-20 back#1:23-28 back#2:29-33 "
+            "bubb:12-13 bubb:22-23 bubb:28-29 warm:0-4 stea:4-28 cool:28-33",
+        ),
+        # among two stages, a stretch behind a receive as long as a forward pass is one: of another
+        # chunk, so that no direction holds
+        ("ttNttNnttNnttNnttttN", (0, 2), "unkn:0-39 bubb:12-13 bubb:20-21 bubb:28-29"),
+        ("PtpPtpPttpPttp", (1, 2), "unkn:0-27 bubb:0-1 bubb:6-7 bubb:12-13 bubb:20-21"),
+        ("tN?t", (0, 4), "unkn:0-7"),
+        # passes of a pipeline that has nothing but its messages
+        ("PNnp", (1, 3), "forw#0:1-2 back#0:5-6 bubb:0-1 bubb:4-5 stea:1-6"),
+    ],
+)  # fmt: skip
+def test_pipeline(word: str, place: tuple[int, int], expected: str) -> None:
+    assert told(word, *place) == expected
+
+
+def test_signs_of_ops() -> None:
+    table = CommTable(8)
+    table.add(
+        comm_rows(
+            comm_row(1, "0-7", 2, desc=b"default_pg"),
+            comm_row(2, "0,2,4,6", 2, desc=b"mesh_pp"),
+            comm_row(3, "2,3", 2, desc=b"mesh_tp"),
+        )
+    )
+    ops = [
+        (1, Op.ALL_REDUCE, 1 << 20, -1, Sign.REDUCE), (1, Op.ALL_REDUCE, 4, -1, Sign.SCALAR),
+        (1, Op.ALL_REDUCE, 64, -1, Sign.SMALL), (3, Op.ALL_REDUCE, 4, -1, Sign.INNER_REDUCE),
+        (3, Op.BROADCAST, 64, 0, Sign.BATCH), (2, Op.RECV, 64, 0, Sign.RECV_PREVIOUS),
+        (2, Op.SEND, 64, 2, Sign.SEND_NEXT), (2, Op.RECV, 64, 2, Sign.RECV_NEXT),
+        (2, Op.SEND, 64, 0, Sign.SEND_PREVIOUS), (2, Op.SEND, 64, 3, Sign.P2P_UNKNOWN),
+        (2, Op.RECV, 64, -1, Sign.P2P_UNKNOWN), (9, Op.ALL_REDUCE, 64, -1, Sign.OTHER),
+    ]  # fmt: skip
+    rows = np.zeros(len(ops), OP_DTYPE)
+    for place, (comm, op, size_bytes, peer, _) in enumerate(ops):
+        rows["comm_index"][place], rows["op"][place] = comm, op
+        rows["size_bytes"][place], rows["peer_or_root"][place] = size_bytes, peer
+        rows["kind"][place] = RecordKind.P2P if op in {Op.SEND, Op.RECV} else RecordKind.COLLECTIVE
+    found = phase_signs(rows, table, columns_of(rows, table))
+    assert (found & 0x7F).tolist() == [sign for *_, sign in ops]
+    assert place_of(int(found[5])) == (1, 4)
+
+
+def fed(
+    rank: SimRank, sizes: list[int], *, crash_every: int = 0
+) -> tuple[list[StepSummary], SessionEngine]:
+    """Steps and the engine that got the rank's records in pieces of these sizes in turns."""
+    engine = SessionEngine(TEMPLATES, identity=rank.session)
+    engine.add_comms(rank.comms)
+    steps: list[StepSummary] = []
+    at = turn = 0
+    while at < len(rank.records):
+        size = sizes[turn % len(sizes)]
+        steps += engine.push(rank.records[at : at + size])
+        at, turn = at + size, turn + 1
+        if crash_every and turn % crash_every == 0:
+            data = msgspec.msgpack.encode(engine.snapshot())
+            engine = SessionEngine.resume(
+                msgspec.msgpack.decode(data, type=EngineSnapshot), TEMPLATES
+            )
+    return steps + engine.finish(), engine
+
+
+@pytest.mark.parametrize("layout", [fsdp2_layout(4), megatron_layout(2, 4, 1, microbatches=6)])
+def test_phases_do_not_depend_on_chunks_or_crashes(layout: SimLayout) -> None:
+    for rank in simulate(layout, steps=12, seed=4).ranks[:3]:
+        whole = fed(rank, [1 << 20])[0]
+        assert all(step.phases for step in whole)
+        for sizes, crash_every in (([1], 0), ([7, 31, 2], 0), ([13, 90], 1), ([5], 3)):
+            assert fed(rank, sizes, crash_every=crash_every)[0] == whole
+
+
+def test_nothing_is_said_of_a_step_that_lost_records() -> None:
+    layout = megatron_layout(2, 4, 1, microbatches=6)
+    faults = (LostRecords(rank=-1, fraction=0.002),)
+    steps, engine = fed(simulate(layout, steps=30, seed=4, faults=faults).ranks[2], [4096])
+    spoiled = [step for step in steps if step.n_lost]
+    assert 0 < len(spoiled) < 30
+    assert engine.tally["steps_without_phases"] == len(spoiled)
+    for step in spoiled:
+        (one,) = step.phases
+        assert (one.kind, one.start_ns, one.end_ns) == (
+            PhaseKind.UNKNOWN, step.start_ns, step.end_ns
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("sizes", [[1 << 20], [3], [50, 1]])
+def test_a_step_of_too_many_ops_is_counted_and_its_trace_bounded(
+    sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rank = simulate(fsdp2_layout(4), steps=12, seed=4).ranks[0]
+    n_ops = fed(rank, [1 << 20])[0][0].n_ops
+    monkeypatch.setattr(phases_module, "MAX_TRACED_OPS", n_ops - 1)
+    steps, engine = fed(rank, sizes)
+    assert engine.tally["steps_without_phases"] == len(steps) == 12
+    assert {len(step.phases) for step in steps} == {1}
+    monkeypatch.setattr(phases_module, "MAX_TRACED_OPS", n_ops)
+    assert fed(rank, sizes)[1].tally["steps_without_phases"] == 0
+
+
+def test_the_trace_of_a_step_that_never_ends_is_bounded() -> None:
+    table = CommTable(8)
+    table.add(comm_rows(comm_row(1, "0-7", 2, desc=b"default_pg")))
+    trace = phases_module.PhaseTrace(table, "ddp")
+    rows = np.zeros(1000, OP_DTYPE)
+    rows["comm_index"] = 1
+    for _ in range(200):
+        trace.feed(rows, columns_of(rows, table))
+        trace.forget(0)
+    held = len(trace.snapshot().numbers) // 4
+    assert phases_module.MAX_TRACED_OPS <= held < phases_module.MAX_TRACED_OPS + 1000
