@@ -157,7 +157,6 @@ std::vector<ci_record> ops_of_comm(const std::vector<ci_record>& records, uint32
 uint32_t row_of(void* opened) { return static_cast<uint32_t>(reinterpret_cast<uint64_t>(opened) >> 16) & 0xFFFF; }
 
 using Ops = std::vector<ci_record>;
-
 // Segments can be read when the recorder is closed.
 struct Check {
   uint32_t comm;
@@ -346,9 +345,7 @@ void two_tasks_of_a_call() {
   for (void* task : tasks) run_kernel(task, 0, 1);
   void* late = coll_task(call, plan, "AllReduce", 2, 1);  // of a call whose op is over: no op
   run_kernel(late, 0, 1);
-  check_later([](const Ops& all) {
-    CHECK_EQ(all.size(), 2);
-  });
+  check_later([](const Ops& all) { CHECK_EQ(all.size(), 2); });
 }
 
 // Channels that were not told: over with a later launch of the communicator, not with one of the same.
@@ -376,6 +373,107 @@ void untold_channels() {
   });
 }
 
+// A launch of which the driver's thread tells the tasks, after the caller has left: the op is not given up before.
+void launch_behind_a_graph() {
+  context = open(0x6A, 0, 2);
+  run_kernel(launch("AllReduce", 1, 0, 1), 0, 1);  // it blocks the caller
+  void* group = group_call();
+  void* call = coll_call(group, "AllReduce", 1);
+  tell(group, kGroupEndApiStart);
+  end(begin(blank(kKernelLaunch, group)));
+  end(group);
+  CHECK_EQ(ci::recorder()->stat(CI_STAT_OPS_IN_FLIGHT), 1);
+  usleep(1500000);
+  void* plan = begin(blank(kGroup, nullptr));
+  void* task = coll_task(call, plan, "AllReduce", 1, 1);
+  end(task);
+  CHECK_EQ(ci::recorder()->stat(CI_STAT_OPS_IN_FLIGHT), 1);
+  run_kernel(task, 0, 1);
+  // No launch, so no task: known at once here.
+  void* dark = group_call();
+  coll_call(dark, "Broadcast", 1);
+  end(dark);
+  CHECK_EQ(ci::recorder()->stat(CI_STAT_OPS_IN_FLIGHT), 0);
+  check_later([](const Ops& all) {
+    CHECK_EQ(all.size(), 3);
+    if (all.size() != 3) return;
+    CHECK_EQ(all[1].state, CI_OPSTATE_DONE);
+    CHECK_EQ(all[2].state, CI_OPSTATE_UNOBSERVABLE);
+    CHECK_EQ(all[2].reason, CI_ENDREASON_NO_TASK);
+  });
+}
+
+// The helper of a communicator may be connecting for as long as no later call says that it is done.
+void call_without_a_task() {
+  context = open(0x6B, 0, 2);
+  for (int i = 0; i < 2; i++) {
+    void* group = group_call();
+    coll_call(group, "AllReduce", 1);
+    tell(group, kGroupEndApiStart);
+    end(group);
+    usleep(1500000);
+    CHECK_EQ(ci::recorder()->stat(CI_STAT_OPS_IN_FLIGHT), 1);  // the newest
+  }
+  check_later([](const Ops& all) {
+    CHECK_EQ(all.size(), 2);
+    if (all.size() != 2) return;
+    CHECK_EQ(all[0].state, CI_OPSTATE_UNOBSERVABLE);
+    CHECK_EQ(all[0].reason, CI_ENDREASON_NO_TASK);
+    CHECK_EQ(all[1].state, CI_OPSTATE_ABORTED);
+  });
+}
+
+// Another thread tells them, sooner or later than the calls around them.
+void replays_have_their_own_numbers() {
+  context = open(0x6C, 0, 2);
+  DescriptorV7 d = blank(kCollApi, nullptr);
+  d.coll_api.func = "AllReduce";
+  d.coll_api.is_captured = true;
+  void* captured = begin(d);
+  for (uint64_t i = 0; i < 2; i++) {
+    run_kernel(coll_task(captured, begin(blank(kGroup, nullptr)), "AllReduce", i, 1), 0, 1);
+    run_kernel(launch("AllGather", 1, i, 1), 0, 1);
+  }
+  check_later([](const Ops& all) {
+    CHECK_EQ(all.size(), 4);
+    for (size_t i = 0; i < all.size(); i++) {
+      CHECK_EQ(all[i].match_seq, i / 2 + 1);
+      CHECK_EQ((all[i].flags & CI_OPFLAG_GRAPH) != 0, i % 2 == 0);
+    }
+  });
+}
+
+// A kernel is over before the host hears of its proxy ops: the summary waits for them.
+void late_proxies() {
+  context = open(0x6D, 0, 2);
+  mask = static_cast<int32_t>(kMaskNet);
+  void* task = launch("AllReduce", 1, 0, 1);
+  DescriptorV7 d = blank(kProxyOp, task);
+  d.proxy_op.pid = getpid();
+  d.proxy_op.is_send = 1;
+  void* proxies[2] = {begin(d), begin(d)};
+  end(proxies[0]);
+  run_kernel(task, 0, 1);
+  CHECK_EQ(ci::recorder()->stat(CI_STAT_OPS_IN_FLIGHT), 0);
+  end(proxies[1]);
+  mask = kMaskLight;
+  check_later([](const Ops& all) { CHECK_EQ(all.size(), 1); });
+}
+
+void check_late_proxies(const Ops& records) {
+  int n_nets = 0;
+  for (const ci_record& record : records) {
+    if (record.kind != CI_RECORDKIND_NET) continue;
+    ci_net_record net;
+    memcpy(&net, &record, sizeof net);
+    CHECK_EQ(net.n_proxy_ops, 2);
+    CHECK_EQ(net.n_proxy_ops_done, 2);
+    CHECK_EQ(net.wait_side, CI_WAITSIDE_NONE);
+    n_nets++;
+  }
+  CHECK_EQ(n_nets, 1);
+}
+
 }  // namespace
 
 int main() {
@@ -389,8 +487,13 @@ int main() {
   without_kernel_events();
   two_tasks_of_a_call();
   untold_channels();
+  launch_behind_a_graph();
+  call_without_a_task();
+  replays_have_their_own_numbers();
+  late_proxies();
   CHECK_EQ(ci::close_recorder(), 0);
   const Ops records = stage.records();
+  check_late_proxies(records);
   for (const Check& c : checks) c.check(ops_of_comm(records, c.comm));
   return failures() != 0;
 }
