@@ -4,6 +4,7 @@ the steps rebuilt from its record are these, on every rank, with these numbers.
 One pool runs them all, one after the other, with up to eight ranks. Nothing is calibrated.
 """
 
+import json
 import time
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from comminsight.lab.pool import Episode, run_pool
 from comminsight.lab.truth import read_truth
 from comminsight.model.records import is_ended_op
 from comminsight.run import open_run
+from tests.integration.launching import verb
 from tests.integration.recording import pool_environment, skip_without_real_jobs
 
 MAX_POOL_S = 180  # on two cores that do nothing else; printed, not asserted
@@ -284,3 +286,17 @@ def is_phase(phase, line):
     """Gradients may be in flight while the backward pass goes on."""
     kinds = {phase.kind.value} | ({"backward"} if phase.kind.value == "grad_sync" else set())
     return line["phase"] in kinds and phase.microbatch in {-1, line["microbatch"]}
+
+
+def test_the_verb_lists_steps_phases_and_changes(recorded):
+    one = recorded["ddp-members"]
+    root = one.run.paths.root
+    told = json.loads(verb("steps", root, "--json").stdout)
+    assert told["changes"] == [
+        {"code": "change.ranks_left", "params": {"step": 9, "ranks": [2, 3]}}
+    ]
+    assert [row["n_ranks"] for row in told["steps"]] == [4] * 9 + [2] * 5
+    assert all(0 < row["phase_ns"]["grad_sync"] <= row["span_ns"] for row in told["steps"])
+    text = verb("steps", root).stdout.decode()
+    assert "step 9: ranks 2-3 left" in text
+    assert "grad sync" in text
