@@ -22,7 +22,7 @@ from comminsight.sim.groups import groups_by_dimension
 from comminsight.sim.noise import Noise
 from comminsight.sim.program import ENTER, PHASES, WORK, Phase
 from comminsight.sim.schedules import step_programs
-from tests.unit.semantics.schedules import JOBS, Job, found_on
+from tests.unit.semantics.schedules import JOBS, Job, found_on, with_sp
 from tests.unit.semantics.shipped import shipped_templates
 
 SEED, STEPS = 11, 10
@@ -32,6 +32,8 @@ MAX_WRONG = 0.002  # of the time of own work in the steps
 
 WIDE = {
     "tp pp dp, 64 ranks": Job(megatron_layout(4, 4, 4, microbatches=8), "tp-pp-dp"),
+    "megatron, tp": Job(core_layout(2, 1, 2), "megatron"),
+    "megatron, tp sp": Job(with_sp(core_layout(4, 1, 2, has_dist_opt=True)), "megatron"),
     "megatron, 4 stages": Job(core_layout(2, 4, 1, microbatches=8, has_dist_opt=True), "megatron"),
 }
 ALL = {**JOBS, **WIDE}
@@ -49,13 +51,15 @@ EXPECTED = {
     "zero2": [(0, 0)],
     "zero3": [(1, 1)],
     "moe": [(0, 0)],
-    "megatron": [(0.99, 0.99), (0, 0)],
-    "megatron, sp, dist opt": [(0.99, 0.99), (0, 0)],
-    "megatron, interleaved": [(0.99, 0.99), (0.99, 0.99), (0.99, 0.99), (0.45, 0.45)],
+    "megatron": [(0.99, 0.99), (0.99, 0.99)],
+    "megatron, sp, dist opt": [(0.99, 0.99), (0.99, 0.99)],
+    "megatron, interleaved": [(0.99, 0.99)] * 4,
+    "megatron, tp": [(0.99, 0.99)],
+    "megatron, tp sp": [(0.99, 0.99)],
     "megatron, cp": [(0, 0)],
     "tp pp dp": [(0.7, 0.8), (0, 0)],
     "tp pp dp, 64 ranks": [(0.7, 0.8), (0.99, 0.99), (0.99, 0.99), (0, 0)],
-    "megatron, 4 stages": [(0.99, 0.99), (0.99, 0.99), (0.99, 0.99), (0, 0)],
+    "megatron, 4 stages": [(0.99, 0.99)] * 4,
     "pp": [(0.98, 0.98), (0.98, 0.98), (0.98, 0.98)],
     "pp, interleaved": [(0.95, 0.98), (0.98, 0.98), (0.98, 0.98), (0.45, 0.45)],
     "tp sp": [(0, 0)],

@@ -2,8 +2,9 @@
 
 A receive from the previous stage begins a forward pass, a send to the next one ends it; backward
 the other way round. Between two messages lies a *stretch* of own work. The first stage receives no
-activations and the last none of their gradients: a stretch there may hold a backward and a forward
-pass, which are told apart where a batch is handed out, or by the number of ops of a forward pass.
+activations and the last none of their gradients: a stretch there may hold two passes. On the first
+stage they are told apart where a batch is handed out, or by the number of ops of a forward pass; on
+the last where the loss is reduced.
 
 Among two stages both neighbours are one: with several model chunks per stage a message forward
 looks like one backward. Directions hold there only if the ops inside the passes rule chunks out.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,11 +26,11 @@ from comminsight.semantics.phase_plan import (
     end_of,
     gradient_sync,
     optimizer,
+    passes_end,
     start_of,
     where,
 )
 from comminsight.semantics.phase_symbols import (
-    GRADIENTS,
     INSIDE,
     ON_DEFAULT_GROUP,
     PIPELINE,
@@ -37,6 +39,7 @@ from comminsight.semantics.phase_symbols import (
     Sign,
     place_of,
 )
+from comminsight.semantics.phase_tensor import loss_end
 
 _F, _B = PhaseKind.FORWARD, PhaseKind.BACKWARD
 _BEGINS = {Sign.RECV_PREVIOUS: _F, Sign.RECV_NEXT: _B}
@@ -73,7 +76,7 @@ def pipeline_plan(numbers: np.ndarray, signs: np.ndarray) -> list[PlannedPhase]:
     messages = where(signs, PIPELINE)
     rest = [*gradient_sync(signs, int(messages[0])), *optimizer(signs)]
     stretches = list(_stretches(signs, messages))
-    end = _body_end(signs, messages)
+    end = passes_end(signs, int(messages[-1]))
     bubbles = _bubbles(signs, messages)
     is_bare = len(messages) == len(signs)  # then the default group is the pipeline
     is_foreign = bool((numbers[messages] & ON_DEFAULT_GROUP).any()) and not is_bare
@@ -94,7 +97,7 @@ def _stretches(signs: np.ndarray, messages: np.ndarray) -> Iterator[Stretch]:
     for group in [*groups, []]:
         first = before[-1] + 1 if before else 0
         until = group[0] if group else len(signs)
-        end = start_of(group[0]) if group else _body_end(signs, messages)
+        end = start_of(group[0]) if group else passes_end(signs, int(messages[-1]))
         last_body = end[0] // 2 if not group else until
         own = inside[(inside >= first) & (inside < last_body)]
         yield Stretch(
@@ -138,20 +141,6 @@ def _kinds(
     if not kinds and not is_empty:
         return (PhaseKind.UNKNOWN,)
     return kinds
-
-
-def _body_end(signs: np.ndarray, messages: np.ndarray) -> Edge:
-    """Where the last pass ends: gradients that do not overlap it, or what stands behind it."""
-    last = int(messages[-1])
-    gradients = where(signs[last:], GRADIENTS) + last
-    inside = where(signs[last:], INSIDE) + last
-    if len(gradients):
-        before = inside[inside < gradients[-1]]
-        is_overlapped = len(before) and before[-1] > gradients[0]
-        return start_of(int(gradients[-1] if is_overlapped else gradients[0]))
-    if len(inside):
-        return end_of(int(inside[-1]))
-    return start_of(last + 1) if last + 1 < len(signs) else end_of(last)
 
 
 # what they mean
@@ -214,25 +203,34 @@ def _two_passes(
     if turn is None:
         yield PlannedPhase(PhaseKind.UNKNOWN, stretch.start, stretch.end, stretch.n_ops)
         return
-    until, following = turn
-    begin, n_ops = start_of(following), following - stretch.first
-    yield PlannedPhase(_B, stretch.start, until, n_ops, numbers[_B])
-    if until != begin:
-        yield PlannedPhase(PhaseKind.UNKNOWN, until, begin)
-    yield PlannedPhase(_F, begin, stretch.end, stretch.n_ops - n_ops, numbers[_F])
+    first, second = stretch.kinds
+    n_ops = turn.following - stretch.first
+    yield PlannedPhase(first, stretch.start, turn.until, n_ops, numbers[first])
+    if turn.until != turn.begin:
+        yield PlannedPhase(PhaseKind.UNKNOWN, turn.until, turn.begin)
+    yield PlannedPhase(second, turn.begin, stretch.end, stretch.n_ops - n_ops, numbers[second])
 
 
-def _turn(signs: np.ndarray, stretch: Stretch, n_forward: int) -> tuple[Edge, int] | None:
-    """Where a backward pass ends, and the first op of the forward pass behind it."""
-    if stretch.kinds != (_B, _F):
-        return None
+class _Turn(NamedTuple):
+    """Where one pass ends, where the other begins, and the first op of the other."""
+
+    until: Edge
+    begin: Edge
+    following: int
+
+
+def _turn(signs: np.ndarray, stretch: Stretch, n_forward: int) -> _Turn | None:
+    if stretch.kinds == (_F, _B):
+        loss = loss_end(signs, stretch.inside)
+        return None if loss < 0 else _Turn(end_of(loss), end_of(loss), loss + 1)
     for op in stretch.inside:
         if signs[op] == Sign.BATCH:
-            return (start_of(op), op) if op > stretch.inside[0] else None
+            return _Turn(start_of(op), start_of(op), op) if op > stretch.inside[0] else None
     n_backward = len(stretch.inside) - n_forward
     if not n_forward or n_backward <= 0:
         return None
-    return end_of(stretch.inside[n_backward - 1]), stretch.inside[n_backward]
+    last, following = stretch.inside[n_backward - 1], stretch.inside[n_backward]
+    return _Turn(end_of(last), start_of(following), following)
 
 
 def _bubbles(signs: np.ndarray, messages: np.ndarray) -> list[PlannedPhase]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from comminsight.model.step import PhaseKind
-from comminsight.semantics.phase_symbols import GRADIENTS, SIGN_MASK, Sign
+from comminsight.semantics.phase_symbols import GRADIENTS, INSIDE, REDUCED_INSIDE, SIGN_MASK, Sign
 
 Edge = tuple[int, int]
 
@@ -76,9 +76,23 @@ def gradient_sync(signs: np.ndarray, first: int = 0, until: int = 1 << 31) -> li
     if not len(found):
         return []
     last = int(found[-1])
-    while last + 1 < len(signs) and signs[last + 1] == Sign.INNER_REDUCE:
+    while last + 1 < len(signs) and Sign(signs[last + 1]) in REDUCED_INSIDE:
         last += 1
     return [sync_phase(int(found[0]), last, len(found))]
+
+
+def passes_end(signs: np.ndarray, last: int) -> Edge:
+    """Where the passes of a step end of which op ``last`` is one: at gradients that do not overlap
+    them, or behind the last op inside a layer."""
+    gradients = where(signs[last:], GRADIENTS) + last
+    inside = where(signs[last:], INSIDE) + last
+    if len(gradients):
+        before = inside[inside < gradients[-1]]
+        is_overlapped = len(before) and before[-1] > gradients[0]
+        return start_of(int(gradients[-1] if is_overlapped else gradients[0]))
+    if len(inside):
+        return end_of(int(inside[-1]))
+    return start_of(last + 1) if last + 1 < len(signs) else end_of(last)
 
 
 def sync_phase(first: int, last: int, n_ops: int) -> PlannedPhase:

@@ -22,7 +22,8 @@ from comminsight.semantics.phase_plan import (
     whole,
 )
 from comminsight.semantics.phase_sharded import is_sharded, sharded_plan
-from comminsight.semantics.phase_symbols import GRADIENTS, INSIDE, Sign
+from comminsight.semantics.phase_symbols import GRADIENTS, INSIDE, REDUCED_INSIDE, Sign
+from comminsight.semantics.phase_tensor import tensor_passes
 
 
 def plan_of(numbers: np.ndarray, *, is_iteration: bool = False) -> Plan:
@@ -47,9 +48,11 @@ def _replicated_plan(signs: np.ndarray) -> list[PlannedPhase]:
     if not len(gradients):
         return _layer_norms(signs, inside)
     first, last = int(gradients[0]), int(gradients[-1])
-    plan = []
+    plan: list[PlannedPhase] = []
     inside = inside[inside < last]
-    if len(inside):
+    if passes := tensor_passes(signs):
+        plan += passes
+    elif len(inside):
         until = last if inside[-1] > first else first
         plan.append(_stretch(PhaseKind.UNKNOWN, 0, until))
     else:
@@ -67,7 +70,7 @@ def _layer_norms(signs: np.ndarray, inside: np.ndarray) -> list[PlannedPhase]:
     if not len(scatters):
         return []
     tail = inside[inside > scatters[-1]]
-    if not len(tail) or (signs[tail] != Sign.INNER_REDUCE).any():
+    if not len(tail) or len(where(signs[tail], REDUCED_INSIDE)) < len(tail):
         return []
     first, last = int(tail[0]), int(tail[-1])
     return [_stretch(PhaseKind.UNKNOWN, 0, first), sync_phase(first, last, len(tail))]

@@ -88,12 +88,12 @@ def _passes(gathers: np.ndarray, scatters: np.ndarray, nth: int) -> list[Planned
 def _accumulated(gathers: np.ndarray, scatters: np.ndarray) -> list[int]:
     """Starts of all passes where only the last microbatch scatters; empty if it does not fit.
 
-    A root that is gathered once makes an odd number of gathers per microbatch; from twice as many
-    microbatches as units on, that could be taken for this.
+    A root that is gathered once makes an odd number of gathers per microbatch: certain numbers of
+    microbatches could then be taken for others.
     """
     n_units = len(scatters)
     n_rounds, rest = divmod(len(gathers), 2 * n_units)
-    if rest or not 1 < n_rounds < 2 * n_units - 1:
+    if rest or n_rounds < 2 or n_rounds % (2 * n_units - 1) == 0:
         return []
     last_turn = (2 * n_rounds - 1) * n_units
     n_before = int(np.searchsorted(gathers, scatters[0]))

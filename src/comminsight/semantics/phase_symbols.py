@@ -15,6 +15,7 @@ from comminsight.semantics.comm_table import ROLES, CommTable
 from comminsight.semantics.symbols import N_OPS, Columns
 
 SCALAR_MAX_BYTES = 16  # a norm, an overflow flag, a loss: never a gradient
+LOSS_MAX_BYTES = 65_536  # a number per token: of the cross entropy, where activations are larger
 SMALL_MAX_BYTES = 8192  # a norm per parameter tensor, or a small gradient: the step decides
 _RANK_SHIFT, _SIZE_SHIFT, _MAX_SIZE = 8, 20, 0xFFF
 
@@ -32,6 +33,7 @@ class Sign(IntEnum):
     INNER = 7  # inside a layer: tensor, context, expert parallel
     INNER_SCATTER = 8  # of sequence parallel
     INNER_REDUCE = 15  # over the tensor parallel ranks
+    LOSS = 16  # the same of at most 64 KiB
     BATCH = 9  # broadcast of a batch to the tensor parallel ranks
     RECV_PREVIOUS = 10  # activations
     SEND_NEXT = 11
@@ -40,9 +42,9 @@ class Sign(IntEnum):
     P2P_UNKNOWN = 14  # between ranks whose order is not known
 
 
-_REDUCE, _SMALL, _SCALAR, _MESSAGE = (  # plain numbers: numpy compares enumerations slowly
-    int(sign) for sign in (Sign.REDUCE, Sign.SMALL, Sign.SCALAR, Sign.P2P_UNKNOWN)
-)
+# plain numbers: numpy compares enumerations slowly
+_REDUCE, _SMALL, _SCALAR = int(Sign.REDUCE), int(Sign.SMALL), int(Sign.SCALAR)
+_INNER_REDUCE, _LOSS, _MESSAGE = int(Sign.INNER_REDUCE), int(Sign.LOSS), int(Sign.P2P_UNKNOWN)
 _UNKNOWN_MESSAGE = np.uint32(_MESSAGE)
 _RECEIVE = int(Op.RECV)
 SIGN_MASK = 0x7F
@@ -50,7 +52,8 @@ ON_DEFAULT_GROUP = 0x80  # a message between neighbours of the default group
 SENDS = frozenset({Sign.SEND_NEXT, Sign.SEND_PREVIOUS})
 RECEIVES = frozenset({Sign.RECV_PREVIOUS, Sign.RECV_NEXT})
 PIPELINE = SENDS | RECEIVES | {Sign.P2P_UNKNOWN}
-INSIDE = frozenset({Sign.INNER, Sign.INNER_SCATTER, Sign.INNER_REDUCE, Sign.BATCH})
+INSIDE = frozenset({Sign.INNER, Sign.INNER_SCATTER, Sign.INNER_REDUCE, Sign.LOSS, Sign.BATCH})
+REDUCED_INSIDE = frozenset({Sign.INNER_REDUCE, Sign.LOSS})
 GRADIENTS = frozenset({Sign.SCATTER, Sign.REDUCE, Sign.REDUCE_ROOT})
 _DATA_ROLES = {
     CommRole.GLOBAL, CommRole.DP, CommRole.DP_SHARD, CommRole.DP_REPLICATE, CommRole.EDP
@@ -76,16 +79,23 @@ _P2P_SIGNS = np.array(
 def phase_signs(rows: np.ndarray, comms: CommTable, columns: Columns) -> np.ndarray:
     """The number of each op (u4, same length as ``rows``, whose ``columns`` are given)."""
     signs: np.ndarray = _SIGN_OF_CODE.take(columns.role_op)
-    reduced = np.flatnonzero(signs == _REDUCE)
-    if len(reduced):
-        size_bytes = rows["size_bytes"][reduced]
-        signs[reduced[size_bytes <= SMALL_MAX_BYTES]] = _SMALL
-        signs[reduced[size_bytes <= SCALAR_MAX_BYTES]] = _SCALAR
+    size_bytes = np.ascontiguousarray(rows["size_bytes"])
+    small = np.flatnonzero(size_bytes <= LOSS_MAX_BYTES)
+    if len(small):
+        signs[small] = _small_signs(signs[small], size_bytes[small])
     messages = np.flatnonzero(signs == _MESSAGE)
     if len(messages):
         is_receive = columns.role_op[messages] % N_OPS == _RECEIVE
         peers = rows["peer_or_root"][messages]
         signs[messages] = _p2p_signs(columns.comm[messages], peers, is_receive, comms)
+    return signs
+
+
+def _small_signs(signs: np.ndarray, size_bytes: np.ndarray) -> np.ndarray:
+    is_reduce = signs == _REDUCE
+    signs[is_reduce & (size_bytes <= SMALL_MAX_BYTES)] = _SMALL
+    signs[is_reduce & (size_bytes <= SCALAR_MAX_BYTES)] = _SCALAR
+    signs[signs == _INNER_REDUCE] = _LOSS
     return signs
 
 

@@ -23,7 +23,7 @@ TEMPLATES = shipped_templates()
 LETTERS = {
     "g": Sign.GATHER, "s": Sign.SCATTER, "r": Sign.REDUCE, "o": Sign.REDUCE_ROOT,
     "m": Sign.SMALL, "1": Sign.SCALAR, "i": Sign.INNER, "t": Sign.INNER_REDUCE,
-    "c": Sign.INNER_SCATTER, "b": Sign.BATCH, ".": Sign.OTHER,
+    "l": Sign.LOSS, "c": Sign.INNER_SCATTER, "b": Sign.BATCH, ".": Sign.OTHER,
     "P": Sign.RECV_PREVIOUS, "N": Sign.SEND_NEXT, "n": Sign.RECV_NEXT, "p": Sign.SEND_PREVIOUS,
     "?": Sign.P2P_UNKNOWN,
 }  # fmt: skip
@@ -55,6 +55,12 @@ def told(word: str, rank: int = 1, size: int = 4) -> str:
         ("iirirt1", "unkn:0-8 grad:4-11 opti:12-13"),
         ("icictt", "unkn:0-8 grad:8-11"),
         ("icic", "unkn:0-7"),
+        (
+            "btllltbtllltrl1",
+            "forw#0:0-9 back#0:9-12 forw#1:12-21 back#1:21-24 grad:24-27 opti:28-29",
+        ),
+        ("btllltbtllllttr1", "unkn:0-28 grad:28-29 opti:30-31"),  # four in a row are no loss
+        ("bllllllbllllllr1", "unkn:0-28 grad:28-29 opti:30-31"),  # nor is what all layers do
         ("...", "unkn:0-5"),
     ],
 )
@@ -111,6 +117,11 @@ def test_microbatches_that_gather_only_are_counted_by_units() -> None:
             "forw#0:0-4 forw#1:4-10 back#0:13-16 forw#2:16-20 back#1:23-28 back#2:29-33 "
             "bubb:12-13 bubb:22-23 bubb:28-29 warm:0-4 stea:4-28 cool:28-33",
         ),
+        # the last stage where a loss is reduced at the end of a forward pass
+        ("PbtllltpPbtllltpr1", (3, 4),
+         "forw#0:1-11 back#0:11-14 forw#1:17-27 back#1:27-30 bubb:0-1 bubb:16-17 stea:1-30 "
+         "grad:32-33 opti:34-35"),
+        ("PlllllpPlllllp", (3, 4), "unkn:1-12 unkn:15-26 bubb:0-1 bubb:14-15 stea:1-26"),
         # among two stages, a stretch behind a receive as long as a forward pass is one: of another
         # chunk, so that no direction holds
         ("ttNttNnttNnttNnttttN", (0, 2), "unkn:0-39 bubb:12-13 bubb:20-21 bubb:28-29"),
@@ -135,7 +146,8 @@ def test_signs_of_ops() -> None:
     )
     ops = [
         (1, Op.ALL_REDUCE, 1 << 20, -1, Sign.REDUCE), (1, Op.ALL_REDUCE, 4, -1, Sign.SCALAR),
-        (1, Op.ALL_REDUCE, 64, -1, Sign.SMALL), (3, Op.ALL_REDUCE, 4, -1, Sign.INNER_REDUCE),
+        (1, Op.ALL_REDUCE, 64, -1, Sign.SMALL), (3, Op.ALL_REDUCE, 1 << 17, -1, Sign.INNER_REDUCE),
+        (3, Op.ALL_REDUCE, 4, -1, Sign.LOSS),
         (3, Op.BROADCAST, 64, 0, Sign.BATCH), (2, Op.RECV, 64, 0, Sign.RECV_PREVIOUS),
         (2, Op.SEND, 64, 2, Sign.SEND_NEXT), (2, Op.RECV, 64, 2, Sign.RECV_NEXT),
         (2, Op.SEND, 64, 0, Sign.SEND_PREVIOUS), (2, Op.SEND, 64, 3, Sign.P2P_UNKNOWN),
@@ -148,7 +160,7 @@ def test_signs_of_ops() -> None:
         rows["kind"][place] = RecordKind.P2P if op in {Op.SEND, Op.RECV} else RecordKind.COLLECTIVE
     found = phase_signs(rows, table, columns_of(rows, table))
     assert (found & 0x7F).tolist() == [sign for *_, sign in ops]
-    assert place_of(int(found[5])) == (1, 4)
+    assert place_of(int(found[6])) == (1, 4)
 
 
 def fed(
