@@ -7,7 +7,7 @@ from enum import StrEnum
 import msgspec
 
 
-class StepEvidence(msgspec.Struct, frozen=True, kw_only=True):
+class StepEvidence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One op that bounds or aligns a step (First, Anchor or Last)."""
 
     comm_hash: int
@@ -60,7 +60,7 @@ class Phase(msgspec.Struct, frozen=True, gc=False):
     microbatch: int = -1
 
 
-class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
+class StepSummary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One step of one session.
 
     ``span_ns`` = first op's start to the end of Close (or of the last op): the article's window.
