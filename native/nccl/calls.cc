@@ -62,6 +62,7 @@ void* start_call(void* context, const Call& call) {
   }
   if (call.is_captured) {
     add(d->header->nccl_captured_calls, 1);
+    store_relaxed(d->has_host_plans, 1);
     return void_token(kCaptured);
   }
   const uint32_t comm = comm_of(*d, context);

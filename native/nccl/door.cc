@@ -56,7 +56,7 @@ void ask_for_events(Door& d, bool is_live, uint8_t abi_version, int32_t* mask) {
   if (is_live) {
     d.n_live_comms++;
     store_relaxed(d.abi_version, abi_version);
-    store_relaxed(d.applied_mask, wanted);
+    note_mask(d, wanted);
     if (mask != nullptr) __atomic_store_n(&d.mask_word, mask, __ATOMIC_RELEASE);
   }
   pthread_mutex_unlock(&d.mask_lock);

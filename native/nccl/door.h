@@ -101,6 +101,7 @@ struct Door {
   int32_t pid;
   int32_t* mask_word;  // NCCL's; null while no communicator is live
   uint32_t n_live_comms;
+  uint32_t has_host_plans;  // tasks may come from another thread than the caller's: a graph was captured, or may have been
   uint32_t applied_mask;
   uint8_t abi_version;
   pthread_mutex_t mask_lock;  // init, finalize and the drain thread
@@ -214,6 +215,10 @@ uint32_t mask_of_group(Door& d, uint64_t token);
 void note_plan(Door& d, uint64_t group, uint32_t comm, uint64_t plan, bool is_elsewhere);
 // Every launch on the communicator that the group call has begun has told (some of) its tasks.
 bool has_told_launches(const Group& group, uint32_t comm);
+// NCCL launches in the caller's thread, and tells the tasks there: behind a live graph the driver's thread would.
+inline bool is_told_by_caller(const Door& d, uint32_t comm) {
+  return load_relaxed(d.comms[comm].is_blocking) != 0 && load_relaxed(d.has_host_plans) == 0;
+}
 // For its caller, who is about to leave: no task will follow those that are known.
 bool is_told_whole(const Door& d, const Group& group, uint32_t comm);
 void join_group(Door& d, Token group, uint64_t op);
@@ -244,6 +249,8 @@ void round(Recorder& recorder, int64_t now_ns);
 // The communicator is about to go: decides at once what the rounds would.
 void settle_comm(Door& d, uint32_t comm);
 int32_t mask_for(uint32_t mask, uint8_t abi_version);
+// The mask was written into NCCL's word. Under the lock.
+void note_mask(Door& d, uint32_t wanted);
 
 }  // namespace ci::nccl
 #endif

@@ -90,8 +90,9 @@ bool has_told_launches(const Group& group, uint32_t comm) {
 }
 
 bool is_told_whole(const Door& d, const Group& group, uint32_t comm) {
-  const bool is_by_caller = load_relaxed(d.comms[comm].is_blocking) != 0 && load_relaxed(group.is_told_elsewhere) == 0;
-  return is_by_caller && has_told_launches(group, comm);
+  if (load_relaxed(group.is_told_elsewhere) != 0) return false;
+  const bool is_blocking = load_relaxed(d.comms[comm].is_blocking) != 0;
+  return is_told_by_caller(d, comm) || (is_blocking && has_told_launches(group, comm));
 }
 
 void* start_group_call(const GroupApiPart&) {

@@ -13,7 +13,7 @@ void apply_mask(Door& d) {
   if (wanted == load_relaxed(d.applied_mask) || pthread_mutex_trylock(&d.mask_lock) != 0) return;
   int32_t* word = __atomic_load_n(&d.mask_word, __ATOMIC_ACQUIRE);
   if (word != nullptr) store_relaxed(*word, mask_for(wanted, load_relaxed(d.abi_version)));
-  store_relaxed(d.applied_mask, wanted);
+  note_mask(d, wanted);
   pthread_mutex_unlock(&d.mask_lock);
 }
 
@@ -25,6 +25,7 @@ void guard(Door& d, int64_t now) {
 
 // A launch has begun that has not told all its tasks: the driver's thread may still have to, behind a graph.
 bool is_task_to_come(Door& d, const OpState& own, uint32_t comm, uint32_t flags) {
+  if (is_told_by_caller(d, comm)) return false;
   if (load_relaxed(own.has_launches) == 0) return true;
   if ((flags & CI_SLOTFLAG_LAUNCH_BEGUN) == 0) return false;
   const Group* group = find_group(d, Token::of(load_relaxed(own.group)));
@@ -103,6 +104,11 @@ void each_op(Door& d, F f) {
 }
 
 }  // namespace
+
+void note_mask(Door& d, uint32_t wanted) {
+  store_relaxed(d.applied_mask, wanted);
+  if ((wanted & (kCollApi | kColl | kKernelCh)) == 0) store_relaxed(d.has_host_plans, 1);  // captures go unseen
+}
 
 // v4 cannot name the calls; without a Group handle NCCL 2.27 tells nothing at all.
 int32_t mask_for(uint32_t mask, uint8_t abi_version) {

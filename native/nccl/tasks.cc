@@ -112,6 +112,7 @@ void note_order(Door& d, Token op, ci_slot& slot, uint32_t flags_before) {
   const bool is_by_caller = load_relaxed(own.thread) == static_cast<uint64_t>(pthread_self());
   const bool has_left = (flags_before & CI_SLOTFLAG_GROUP_LEFT) != 0;
   if (is_by_caller && !has_left && load_relaxed(comm.is_blocking) == 0) store_relaxed(comm.is_blocking, 1);
+  if (!is_by_caller && load_relaxed(d.has_host_plans) == 0) store_relaxed(d.has_host_plans, 1);
   const uint64_t group_token = load_relaxed(own.group);
   const Group* group = group_token != 0 ? find_group(d, Token::of(group_token)) : nullptr;
   // Where the call is the only one of its group there is no other that may have no task.
