@@ -34,7 +34,7 @@ from comminsight.model.verdict import Coverage, Message, Verdict
 from comminsight.model.views import OpStories, StepOps, TemplateScore
 from comminsight.pipeline.breaks import at_first_break
 from comminsight.pipeline.calibration import RunCalibration
-from comminsight.pipeline.coverage import run_coverage
+from comminsight.pipeline.coverage import run_coverage, run_tally
 from comminsight.pipeline.devices import devices
 from comminsight.pipeline.ends import as_of, exit_statuses, first_failure
 from comminsight.pipeline.facts import run_facts
@@ -48,6 +48,7 @@ from comminsight.pipeline.notes import calibration_notes, run_notes, stack_notes
 from comminsight.pipeline.observe import killed, last_sign_ns, observe
 from comminsight.pipeline.op_view import op_stories
 from comminsight.pipeline.parallel import RunRoles, role_notes, run_roles, stepped, with_roles
+from comminsight.pipeline.pauses import doubted, off_ratio, without_pauses
 from comminsight.pipeline.ras_store import ras_of, read_kept_ras
 from comminsight.pipeline.rebuild import SessionSteps, rebuild_session
 from comminsight.pipeline.report import rank_rows, run_report, step_rows
@@ -127,12 +128,7 @@ class Run:
     @cached_property
     def tally(self) -> Tally:
         """Every count of every stage, over all sessions."""
-        total = Tally()
-        for session in self.sessions:
-            total.merge(session.tally)
-        for rebuilt in self._rebuilt.values():
-            total.merge(rebuilt.tally)
-        return total
+        return run_tally(self.sessions, self._rebuilt.values())
 
     @cached_property
     def _ops(self) -> RunTrace:
@@ -146,7 +142,8 @@ class Run:
     @cached_property
     def trace(self) -> RunTrace:
         """Finished ops and steps of all ranks."""
-        return stepped(self._ops, self.session_steps, self.roles)
+        steps = without_pauses(self.session_steps, self.sessions)
+        return stepped(self._ops, steps, self.roles)
 
     @cached_property
     def aligned_steps(self) -> tuple[AlignedStep, ...]:
@@ -168,7 +165,7 @@ class Run:
 
     def coverage(self) -> Coverage:
         """What was seen of the run."""
-        return run_coverage(self.trace, self.aligned_steps, self.tally)
+        return run_coverage(self.trace, self.aligned_steps, self.tally, off_ratio(self.sessions))
 
     @property
     def _origin(self) -> dict[str, str]:
@@ -283,6 +280,7 @@ class Run:
         verdicts = judge_run(self.trace, measures, coverage, events, at_end)
         verdicts, ras_notes = self._with_ras(verdicts, ras, events, at_end)
         verdicts = explained(verdicts, self.loaded, self.trace, len(self.aligned_steps))
+        verdicts = doubted(verdicts, self.sessions)
         step_view = self.calibration.state.view
         facts = msgspec.structs.replace(self.facts, clock=clock, step_view=step_view)
         return run_report(

@@ -46,6 +46,7 @@ TALLY_NAMES: dict[str, TallyName] = {
         TallyName("records_duplicate", Severity.INFO, "records seen in segment and ring"),
         TallyName("seq_gaps", Severity.LOSS, "records missing in a process's arrival numbers"),
         TallyName("capture_lost", Severity.LOSS, "ops the recorder itself counted as lost"),
+        TallyName("ops_switched_off", Severity.LOSS, "ops passed over because somebody asked"),
         TallyName("order_read", Severity.INFO, "records given to the reorder stage"),
         TallyName("order_emitted", Severity.INFO, "records committed in time order"),
         TallyName("order_late", Severity.LOSS, "records later than the safe window"),

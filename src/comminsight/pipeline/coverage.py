@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from comminsight.analysis.alignment import AlignedStep
+from comminsight.capture.session import SessionData
 from comminsight.model.ranges import missing_ranks
 from comminsight.model.records import n_calls
 from comminsight.model.tally import NOT_READ, TALLY_NAMES, Severity, Tally
 from comminsight.model.trace import RunTrace
 from comminsight.model.verdict import Coverage
+from comminsight.pipeline.pauses import n_switched_off
+from comminsight.pipeline.rebuild import SessionSteps
 
 # lost to the verdict: never recorded, or recorded and not usable
 LOST = (*NOT_READ, "order_late", "order_bad", "order_dropped")
 
 
-def run_coverage(trace: RunTrace, aligned: Sequence[AlignedStep], tally: Tally) -> Coverage:
+def run_tally(sessions: Iterable[SessionData], rebuilt: Iterable[SessionSteps]) -> Tally:
+    """Every count of every stage, over all sessions."""
+    total = Tally()
+    for session in sessions:
+        total.merge(session.tally)
+        total.add("ops_switched_off", n_switched_off(session))
+    for one in rebuilt:
+        total.merge(one.tally)
+    return total
+
+
+def run_coverage(
+    trace: RunTrace, aligned: Sequence[AlignedStep], tally: Tally, off_ratio: float = 0.0
+) -> Coverage:
     """Coverage over all ranks and steps.
 
-    ``unseen_step_ratio`` is the share of the ranks' steps that are not complete. What was read is
-    counted in ops, as losses are: a fold stands for its calls.
+    ``unseen_step_ratio`` is the share of the ranks' steps that are not complete, and of the time in
+    which recording was off (``off_ratio``). What was read is counted in ops, as losses are: a fold
+    stands for its calls.
     """
     seen = [rank.global_rank for rank in trace.ranks]
     windows = [window for step in aligned for window in step.members.values()]
     complete = sum(window.coverage_complete for window in windows)
+    seen_ratio = complete / len(windows) if windows else 1.0
     used = sum(all(w.coverage_complete for w in step.members.values()) for step in aligned)
     records = sum(int(n_calls(rank.ops).sum()) for rank in trace.ranks)
     return Coverage(
@@ -35,7 +53,7 @@ def run_coverage(trace: RunTrace, aligned: Sequence[AlignedStep], tally: Tally) 
         steps_used=used,
         steps_excluded=len(aligned) - used,
         clock_error_ns=trace.clocks.max_error_ns,
-        unseen_step_ratio=1 - complete / len(windows) if windows else 0.0,
+        unseen_step_ratio=1 - seen_ratio * (1 - off_ratio),
         tally={name: n for name, n in tally.items() if is_loss(name)},
     )
 

@@ -26,6 +26,7 @@ from comminsight.model.manifest import LaunchManifest
 from comminsight.model.topology import UNKNOWN_RANK
 from comminsight.model.verdict import Message
 from comminsight.pipeline.ends import ended_well
+from comminsight.pipeline.launches import last_launch
 from comminsight.pipeline.layout import FALLBACK_FOLDER, RunPaths
 from comminsight.pipeline.quiet_ends import with_quiet_ends
 from comminsight.pipeline.ranks import with_ranks
@@ -43,6 +44,7 @@ class LoadedRun:
     without_rank: tuple[SessionData, ...] = ()
     problems: tuple[str, ...] = ()
     other_runs: tuple[SessionData, ...] = ()
+    earlier_launches: tuple[SessionData, ...] = ()
     notes: tuple[Message, ...] = ()
 
 
@@ -81,9 +83,10 @@ def load_run(
             next_step="check that the whole run directory was copied",
         )
     own, others = newest_run(sessions) if paths.is_spool else (sessions, ())
+    own, earlier = last_launch(own)
     ranked = with_ranks(with_quiet_ends(own, manifests))
     loaded = sort_out(ranked.sessions, problems)
-    return replace(loaded, other_runs=others, notes=ranked.notes)
+    return replace(loaded, other_runs=others, earlier_launches=earlier, notes=ranked.notes)
 
 
 def newest_run(

@@ -8,8 +8,10 @@ from comminsight.model.calibration import CalibrationState, StepView
 from comminsight.model.hang import HangEvent, StackSource
 from comminsight.model.manifest import LaunchManifest
 from comminsight.model.verdict import Message, MessageParam, Verdict
+from comminsight.pipeline.launches import launch_notes
 from comminsight.pipeline.load import LoadedRun
 from comminsight.pipeline.nccl_notes import nccl_notes
+from comminsight.pipeline.pauses import pause_messages
 from comminsight.pipeline.rebuild import SessionSteps
 
 
@@ -32,6 +34,8 @@ def run_notes(
     if loaded.other_runs:
         names = sorted({s.identity.run_id for s in loaded.other_runs})
         notes.append(Message("note.other_runs", {"n_runs": len(names), "first": names[0]}))
+    notes += launch_notes(loaded.earlier_launches)
+    notes += pause_messages(loaded.sessions, "note.recording_off")
     notes += loaded.notes
     notes += nccl_notes(loaded.sessions)
     notes += broken_notes(loaded, rebuilt)
