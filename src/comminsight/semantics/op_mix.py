@@ -1,7 +1,8 @@
 """What kinds of ops each communicator of one session carries: the evidence for its role.
 
-Data are collectives and P2P ops above ``DATA_BYTES``, control ops those up to ``CONTROL_BYTES`` and
-barriers; what lies between is neither. A group call that reaches three partners, or the caller
+Data are collectives and P2P ops above ``DATA_BYTES`` (in a session of nothing but small ones, above
+``CONTROL_BYTES``), control ops those up to ``CONTROL_BYTES`` and barriers; what lies between is
+neither. A group call that reaches three partners, or the caller
 itself, is an exchange among all members, whatever the library made of it.
 """
 
@@ -16,7 +17,8 @@ from comminsight.model.ops import P2P_OPS, DType, Op
 from comminsight.model.records import is_op
 
 CONTROL_BYTES = 64
-DATA_BYTES = 1024
+DATA_BYTES = 512
+_SMALL_JOB_BYTES = 65_536
 _EXCHANGE_PARTNERS = 3
 _AT_ONCE_RATIO = 0.1  # of the usual time between P2P ops
 _AT_ONCE = 3  # rows apart: ops of other communicators may overlap
@@ -85,20 +87,24 @@ def op_mixes(
     known = np.flatnonzero(is_op(rows) & (comm_index > 0))
     order = known[np.argsort(comm_index[known], kind="stable")]
     numbers, firsts = np.unique(comm_index[order], return_index=True)
-    ends = [*firsts[1:].tolist(), len(order)]
+    ends = [*firsts[1:].tolist(), len(order)][: len(firsts)]
+    is_small = int(rows["size_bytes"][known].max(initial=0)) <= _SMALL_JOB_BYTES
+    least = CONTROL_BYTES if is_small else DATA_BYTES
     return [
-        _mix(number, int(sizes[number]), int(ranks[number]), rows, order[first:end])
+        _mix(number, int(sizes[number]), int(ranks[number]), rows, order[first:end], least)
         for number, first, end in zip(numbers.tolist(), firsts.tolist(), ends, strict=True)
     ]
 
 
-def _mix(comm_index: int, size: int, rank: int, rows: np.ndarray, places: np.ndarray) -> OpMix:
+def _mix(
+    comm_index: int, size: int, rank: int, rows: np.ndarray, places: np.ndarray, least_bytes: int
+) -> OpMix:
     own = take_rows(rows, places)
     op, size_bytes = np.ascontiguousarray(own["op"]), np.ascontiguousarray(own["size_bytes"])
     is_p2p = np.isin(op, _P2P)
     is_exchange, n_exchanges = _exchanges(own, is_p2p, rank)
     is_control = ((size_bytes <= CONTROL_BYTES) | (op == Op.BARRIER)) & ~is_p2p & ~is_exchange
-    is_large = size_bytes > DATA_BYTES
+    is_large = size_bytes > least_bytes
     is_data = is_large & ~is_p2p & ~is_exchange
     controls = _controls(own[is_control])
     ways = own[is_p2p & is_large & ~is_exchange]
@@ -153,6 +159,8 @@ def _group_calls(p2p: np.ndarray) -> tuple[int, int]:
     if len(p2p) > 1 and not groups.any():
         gaps_ns = np.diff(p2p["start_ns"])
         groups = np.cumsum(np.append(0, gaps_ns > _AT_ONCE_RATIO * np.quantile(gaps_ns, 0.75)))
+    else:  # beside group calls those without a group stand alone
+        groups = np.where(groups > 0, groups, -1 - np.arange(len(p2p)))
     _, n_kinds = np.unique(np.unique(groups << 1 | is_send) >> 1, return_counts=True)
     return int(np.count_nonzero(n_kinds == 1)), int(np.count_nonzero(n_kinds > 1))
 

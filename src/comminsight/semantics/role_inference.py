@@ -24,6 +24,7 @@ _OFTEN, _RARELY = 0.6, 0.3
 _FORWARD_PASS = 3  # gathers in a row: parameters ahead of layers; activations alternate
 _IN_TURNS = 0.7
 _OVERLAPS = 0.3
+_SYNCHRONISING = (Op.ALL_REDUCE, Op.ALL_GATHER, Op.REDUCE_SCATTER, Op.REDUCE)
 _MANY_PER_ROUND, _FEW_PER_ROUND = 6, 4
 
 
@@ -82,7 +83,7 @@ class _Session:
                 yield Clue(CommRole.EP, 3.0, "exchanges")
             elif mix.has_p2p:
                 yield from p2p_clues(mix)
-            elif mix.n_data:
+            elif 2 * sum(mix.counts.get(op, 0) for op in _SYNCHRONISING) >= max(self._n_steps, 4):
                 yield from self._of_data(mix)
 
     def _of(self, mix: OpMix) -> Iterable[Clue]:
