@@ -120,6 +120,12 @@ Gpu::Turn Gpu::turn_of(const Kernel& kernel) {
   return is_it(kernels.front()) ? Turn::kIsNext : Turn::kWaits;
 }
 
+void Gpu::release(Kernel& kernel) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  kernel.launch_ns = mono_ns();
+  kernel.is_held = false;
+}
+
 bool Gpu::is_idle(const Comm* comm) {
   std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& [number, stream] : streams_)

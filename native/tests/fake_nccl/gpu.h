@@ -18,6 +18,7 @@ struct Comm;
 // One op on the GPU. Times are CLOCK_MONOTONIC; a thread that reads a time other than 0 may use the rest.
 struct Run {
   uint64_t call_id = 0;
+  bool is_told_by_host = false;
   uint64_t key = 0;
   uint64_t signature = 0;
   uint64_t dead = 0;  // what this member adds
@@ -56,6 +57,8 @@ class Gpu {
   enum class Turn { kWaits, kIsNext, kIsGone };
   // Whether all that is before the kernel in its stream is over.
   Turn turn_of(const Kernel& kernel);
+  // The host callback before it is over.
+  void release(Kernel& kernel);
   // Kernels of an aborted communicator leave.
   void drop(const Comm* comm);
   uint64_t stamp(int64_t mono_ns) const;

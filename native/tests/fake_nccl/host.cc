@@ -27,6 +27,7 @@ bool Rank::goes_through_host(const Plan& plan) const {
 // The kernel does not begin before its tasks were told; with `waits` they are not told before its turn has come.
 void Rank::tell_on_host(const Plan& plan, const Runs& runs, const std::shared_ptr<Kernel>& kernel, bool waits) {
   kernel->is_held = true;
+  for (const auto& run : runs) run->is_told_by_host = true;
   if (waits) submit(kernel);
   plan.comm->n_on_host++;
   const int life = plan.comm->life;
@@ -35,14 +36,11 @@ void Rank::tell_on_host(const Plan& plan, const Runs& runs, const std::shared_pt
       if (!gpu_.advance(mono_ns())) usleep(kPollUs);
     std::unique_lock<std::mutex> lock(host_mutex_);
     if (plan.comm->life == life) {
-      for (size_t i = 0; i < runs.size(); i++) {
-        plan.tasks[i]->run = runs[i];
-        log_told(runs[i]->call_id);
-      }
+      for (size_t i = 0; i < runs.size(); i++) plan.tasks[i]->run = runs[i];
       profile(plan);
     }
     lock.unlock();
-    kernel->is_held = false;
+    gpu_.release(*kernel);
     plan.comm->n_on_host--;
   });
 }

@@ -217,6 +217,7 @@ void Rank::submit(std::shared_ptr<Kernel> kernel) {
 }
 
 void Rank::start_task(Task& task, Plan& plan) {
+  if (task.run && task.run->is_told_by_host) log_told(task.run->call_id);
   const bool is_coll = is_collective(task.func);
   const Op& op = *task.op;
   Event event;

@@ -210,7 +210,7 @@ void Rank::log_call(Task& task, bool is_replay) {
   process_.log.line(json.number("t_ns", mono_ns()));
 }
 
-// H begins to tell it: before that the plugin knows nothing of a replay.
+// H tells it now: before that the plugin knows nothing of a replay.
 void Rank::log_told(uint64_t call_id) {
   if (!process_.log.is_open()) return;
   Json json;

@@ -85,10 +85,19 @@ HANGS = (
         match_seq=2,
         releases=("2.27",),
     ),
+    Hang("host_stream", Cause.RANK_NOT_ENTERED, (3,), (0, 1, 2), match_seq=3),
+    Hang("replay", Cause.RANK_NOT_ENTERED, (2,), (0, 1, 3), match_seq=9, releases=("2.27",)),
+    Hang("replay", Cause.RANK_NOT_ENTERED, (2,), (0, 1, 3), releases=API),
+    Hang("first_connect", Cause.RANK_NOT_ENTERED, (3,), (0, 1, 2), match_seq=1, releases=API),
+    Hang("helper_launch", Cause.RANK_NOT_ENTERED, (1,), (0, 2, 3), releases=("2.27",)),
+    Hang("helper_launch", Cause.HOST_BLOCKED, (1,), (0, 2, 3), releases=API, stage="launch"),
     Hang("stuck_connect", Cause.RANK_NOT_ENTERED, (1,), (0, 2, 3), releases=("2.27",)),
     Hang("stuck_connect", Cause.HOST_BLOCKED, (1,), (0, 2, 3), releases=API, stage="host"),
 )
-NO_HANGS = ("slow_rank", "idle", "unobservable_last", "lost_stops", "fan_slow")
+NO_HANGS = (
+    "slow_rank", "idle", "unobservable_last", "lost_stops", "fan_slow", "graph_eager",
+    "dark_after_host",
+)  # fmt: skip
 
 CASES = [
     pytest.param(hang, release, id="-".join([hang.scenario, *hang.env.values(), release]))

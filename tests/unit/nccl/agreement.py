@@ -13,6 +13,7 @@ import numpy as np
 
 from comminsight.model.hang import Liveness
 from comminsight.model.ops import DTYPE_SIZE_BYTES, DType, Op, OpFlag, OpState, TimingSource
+from comminsight.model.records import is_replay
 from tests.unit.nccl.scenes import OPS, Member, Played
 
 DTYPES = {
@@ -52,19 +53,31 @@ def check_conservation(played: Played, is_shown: IsShown) -> None:
 
 
 def check_calls(played: Played, is_shown: IsShown) -> None:
-    """Records stand in the order of the calls and repeat their numbers (where calls are seen)."""
+    """Records stand in the order of the calls and repeat what was called (where calls are seen);
+    all together are numbered without a gap."""
     for place, member in played.members.items():
+        n_calls = np.maximum(1, member.ops["n_folded"].astype(np.int64))
+        assert member.ops["op_seq"].tolist() == (1 + np.cumsum(n_calls) - n_calls).tolist(), place
         calls = [call for call in member.calls if is_shown(call)]
-        position = 0
-        for record in member.ops:
-            assert record["op_seq"] == position + 1, place
-            n_calls = max(1, int(record["n_folded"]))
-            own = calls[position : position + n_calls]
-            position += n_calls
+        for record, own in paired(member.ops, calls):
             if record["flags"] & OpFlag.COALESCED:
                 check_fold(record, own)
             else:
-                assert said(record) == called(own[0], len(member.members)), (place, position)
+                expected = called(own[0], len(member.members))
+                assert said(record) == expected, (place, int(record["op_seq"]))
+
+
+def paired(ops: np.ndarray, calls: list[dict]) -> Iterator[tuple[np.void, list[dict]]]:
+    """Each record, in ``op_seq`` order, with the calls that it stands for. Replays of graphs and
+    other calls are told by two threads: each kind is in order, the two are not."""
+    has_flag = bool(is_replay(ops).any())  # a release without calls cannot tell which are replays
+    for kind in (False, True):
+        own = [call for call in calls if (has_flag and bool(call.get("replay"))) is kind]
+        position = 0
+        for record in ops[is_replay(ops) == kind]:
+            n_calls = max(1, int(record["n_folded"]))
+            yield record, own[position : position + n_calls]
+            position += n_calls
 
 
 def said(record: np.void) -> tuple[int, ...]:
@@ -101,10 +114,9 @@ def check_matches(played: Played) -> None:
             continue
         for stream, ops in streams(member):
             assert ops["match_seq"].tolist() == sorted(ops["match_seq"].tolist()), (place, stream)
-            if stream == "collective":
+            if stream in {"collective", "replay"}:
                 assert ops["match_seq"].tolist() == list(range(1, len(ops) + 1)), place
-                key = member.comm_hash, place.life
-                met[key].add(tuple(ops["op"].tolist()))
+                met[member.comm_hash, place.life, stream].add(tuple(ops["op"].tolist()))
     for key, orders in met.items():
         longest = max(orders, key=len)
         assert all(order == longest[: len(order)] for order in orders), key
@@ -114,11 +126,14 @@ def streams(member: Member) -> Iterator[tuple[object, np.ndarray]]:
     """The records that count together, folds apart."""
     is_fold = (member.ops["flags"] & OpFlag.COALESCED) != 0
     is_p2p = np.isin(member.ops["op"], list(P2P)) & ~is_fold
-    yield "collective", member.ops[~is_p2p & ~is_fold]
+    yield "collective", member.ops[~is_p2p & ~is_fold & ~is_replay(member.ops)]
+    yield "replay", member.ops[~is_p2p & ~is_fold & is_replay(member.ops)]
     yield "fold", member.ops[is_fold]
     ops = member.ops[is_p2p]
-    for pair in sorted(set(zip(ops["peer_or_root"].tolist(), ops["op"].tolist(), strict=True))):
-        yield pair, ops[(ops["peer_or_root"] == pair[0]) & (ops["op"] == pair[1])]
+    names = [ops["peer_or_root"].tolist(), ops["op"].tolist(), is_replay(ops).tolist()]
+    pairs = [*zip(*names, strict=True)]
+    for pair in sorted(set(pairs)):
+        yield pair, ops[[one == pair for one in pairs]]
 
 
 def check_channels(played: Played) -> None:
@@ -137,10 +152,10 @@ def check_times(played: Played, is_shown: IsShown) -> int:
     n_gpu = 0
     for place, member in played.members.items():
         calls = [call for call in member.calls if is_shown(call)]
-        for record in member.ops[member.ops["state"] == OpState.DONE]:
-            if record["flags"] & OpFlag.COALESCED:
+        for record, own in paired(member.ops, calls):
+            if record["state"] != OpState.DONE or record["flags"] & OpFlag.COALESCED:
                 continue
-            truth = played.done[place.rank, calls[int(record["op_seq"]) - 1]["id"]]
+            truth = played.done[place.rank, own[0]["id"]]
             n_gpu += record["timing_source"] == TimingSource.GPU
             check_time(record, truth)
     return n_gpu

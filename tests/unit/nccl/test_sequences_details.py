@@ -9,6 +9,7 @@ import pytest
 from comminsight.model.event import NET_DTYPE
 from comminsight.model.hang import Liveness
 from comminsight.model.ops import Algorithm, DType, LossReason, Op, OpState, Protocol, WaitSide
+from comminsight.model.records import is_replay
 from tests.unit.native.conftest import small_disk  # noqa: F401 - a fixture
 from tests.unit.nccl import agreement
 from tests.unit.nccl.scenes import LIBRARY, PROGRAM, Place, play
@@ -195,6 +196,20 @@ def test_captured_calls_are_counted_and_replays_are_ops(tmp_path):
     assert played.counter("captured_calls") == 2 * 2
     dark = play(tmp_path / "dark", "sequences/07_graph_dark", "2.31")
     assert dark.counter("captured_calls") == 2 * 2
+
+
+@pytest.mark.parametrize("release", ["2.28", "2.30", "2.32"])
+def test_replays_and_calls_of_one_communicator_are_numbered_apart(release, tmp_path):
+    played = play(tmp_path, "sequences/07_graph_eager", release)
+    agreement.check_conservation(played, lambda call: True)
+    agreement.check_calls(played, lambda call: True)
+    agreement.check_matches(played)
+    for member in played.members.values():
+        is_of_graph = is_replay(member.ops)
+        assert story(member.ops[is_of_graph]) == " ".join(["AR@ RS@"] * 5)
+        calls = story(member.ops[~is_of_graph])
+        assert calls.startswith(" ".join(["AR", *["AG BC"] * 5]))
+        assert member.ops["match_seq"][~is_of_graph].tolist() == [*range(1, 12), 1, 1]
 
 
 def test_a_communicator_that_is_made_again_is_another_one(tmp_path):
