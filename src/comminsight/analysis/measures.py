@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,6 +22,7 @@ from comminsight.model.ops import CommRole
 from comminsight.model.step import StepSummary
 from comminsight.model.topology import Communicator
 from comminsight.model.trace import ClockOffsets, RunTrace
+from comminsight.semantics.parallel_layout import parallel_layout
 
 Clock = Literal["raw", "aligned"]
 
@@ -136,7 +137,12 @@ def excluded_steps(measures: StragglerMeasures) -> dict[int, tuple[int, ...]]:
 def coordinates(
     global_ranks: Sequence[int], communicators: Sequence[Communicator]
 ) -> tuple[str, ...]:
-    """Each rank's place in the parallel layout, such as ``tp0 pp1 dp0``; "" where unknown."""
+    """Each rank's place in the parallel layout, such as ``tp0 pp1 dp0``; "" where unknown. Where
+    the layout is not whole, its places in its own communicators."""
+    world_size = max((communicator.comm_size for communicator in communicators), default=0)
+    whole = parallel_layout(communicators, world_size)
+    if whole.layout.is_complete:
+        return tuple(_place(whole.by_rank.get(rank, {})) for rank in global_ranks)
     places: dict[int, dict[CommRole, int]] = {rank: {} for rank in global_ranks}
     for communicator in communicators:
         if communicator.role in _COORD_ROLES:
@@ -144,9 +150,14 @@ def coordinates(
                 if rank in places:
                     places[rank].setdefault(communicator.role, place)
     return tuple(
-        " ".join(f"{r.value.lower()}{own[r]}" for r in _COORD_ROLES if r in own)
+        _place({role.value.lower(): place for role, place in own.items()})
         for own in places.values()
     )
+
+
+def _place(own: Mapping[str, int]) -> str:
+    names = [role.value.lower() for role in _COORD_ROLES]
+    return " ".join(f"{name}{own[name]}" for name in names if name in own)
 
 
 def _window(ops: np.ndarray, summary: StepSummary) -> tuple[int, int]:

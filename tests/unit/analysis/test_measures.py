@@ -17,7 +17,15 @@ from comminsight.model.ops import CommRole
 from comminsight.model.step import StepSummary
 from comminsight.model.topology import Communicator
 from comminsight.model.trace import ClockOffsets, RunTrace
-from comminsight.sim import LateRank, LostRecords, ddp_layout, megatron_layout, run_trace, simulate
+from comminsight.sim import (
+    LateRank,
+    LostRecords,
+    ddp_layout,
+    megatron_core_layout,
+    megatron_layout,
+    run_trace,
+    simulate,
+)
 
 MS = 1_000_000
 
@@ -111,6 +119,11 @@ def test_coordinates_come_from_the_groups() -> None:
     assert coordinates([0, 3], trace.communicators)[1].startswith("tp1 pp1")
     plain = Communicator(comm_id=0, comm_hash=1, ordinal=0, role=CommRole.UNKNOWN, members=(0, 1))
     assert coordinates([0], [plain]) == ("",)
+
+
+def test_context_parallel_ranks_are_not_counted_as_data_parallel_too() -> None:
+    trace = run_trace(simulate(megatron_core_layout(1, 1, 4, cp=2), steps=1, seed=0))
+    assert coordinates([0, 3], trace.communicators) == ("cp0 dp0", "cp1 dp1")
 
 
 def test_instances_across_clocks_that_cannot_be_compared_are_counted() -> None:
