@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import compress, groupby
 
 import msgspec
 import numpy as np
@@ -23,6 +23,7 @@ from comminsight.semantics.phase_symbols import phase_signs
 from comminsight.semantics.symbols import Columns
 
 MAX_TRACED_OPS = 32_768
+_UNSEEN_NS = 1 << 62  # stands for the end of an op whose end was not seen
 _MAX_PLANS = 16
 _MAX_PARTS = 256  # small batches are joined now and then
 _SERVING = "serving"  # how the templates of serving jobs begin: a step is an iteration
@@ -78,8 +79,9 @@ class PhaseTrace:
         times = np.empty((len(numbers), 2), np.int64)
         if kept:
             times[:kept] = self._times.pop()
-        times[kept:, 0] = rows["start_ns"]
-        np.maximum(rows["end_ns"], times[kept:, 0], out=times[kept:, 1])
+        start_ns, end_ns = times[kept:, 0], times[kept:, 1]
+        start_ns[:], end_ns[:] = rows["start_ns"], rows["end_ns"]
+        end_ns[end_ns <= start_ns] = _UNSEEN_NS
         self._numbers.append(numbers)
         self._times.append(times)
         self._until += len(rows)
@@ -174,7 +176,8 @@ def _compiled(plan: Plan) -> _Compiled:
 
 
 def _timed(plan: _Compiled, offsets: np.ndarray, times: np.ndarray) -> list[tuple[Phase, ...]]:
-    """The phases of steps that begin at these ops of the trace."""
+    """The phases of steps that begin at these ops of the trace; those that last no time, or are
+    bounded by an end that was not seen, are left out."""
     edges = times.take(plan.edges[None] + 2 * offsets[:, None, None, None])
     bounds = np.minimum(edges[..., 0], edges[..., 1])
     for place, first, last in plan.syncs:
@@ -185,9 +188,10 @@ def _timed(plan: _Compiled, offsets: np.ndarray, times: np.ndarray) -> list[tupl
         tuple(map(Phase, plan.kinds, start, end, plan.n_ops, plan.microbatches))
         for start, end in zip(starts, ends, strict=True)
     ]
-    if (bounds[..., 1] > bounds[..., 0]).all():
+    is_said = (bounds[..., 1] > bounds[..., 0]) & (bounds[..., 1] < _UNSEEN_NS)
+    if is_said.all():
         return found
-    return [tuple(phase for phase in step if phase.end_ns > phase.start_ns) for step in found]
+    return [tuple(compress(step, said)) for step, said in zip(found, is_said.tolist(), strict=True)]
 
 
 def _unknown(step: StepSummary) -> tuple[Phase, ...]:

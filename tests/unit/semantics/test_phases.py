@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import pytest
 
 from comminsight.model.event import OP_DTYPE
-from comminsight.model.ops import Op, RecordKind
+from comminsight.model.ops import Op, OpState, RecordKind
 from comminsight.model.step import PhaseKind, StepSummary
 from comminsight.semantics import phases as phases_module
 from comminsight.semantics.comm_table import CommTable
@@ -204,6 +206,22 @@ def test_nothing_is_said_of_a_step_that_lost_records() -> None:
         assert (one.kind, one.start_ns, one.end_ns) == (
             PhaseKind.UNKNOWN, step.start_ns, step.end_ns
         )  # fmt: skip
+
+
+def test_an_end_that_was_not_seen_bounds_no_phase() -> None:
+    rank = simulate(megatron_layout(2, 4, 2, microbatches=6), steps=12, seed=4).ranks[4]
+    is_gradient = rank.records["size_bytes"] > 1 << 20
+    records = rank.records.copy()
+    records["end_ns"][is_gradient], records["state"][is_gradient] = 0, OpState.UNOBSERVABLE
+    kinds = [{phase.kind for phase in step.phases} for step in fed(rank, [4096])[0]]
+    less = [
+        {phase.kind for phase in step.phases}
+        for step in fed(replace(rank, records=records), [4096])[0]
+    ]
+    assert len(kinds) == len(less) == 12
+    for before, after in zip(kinds, less, strict=True):
+        assert before - after == {PhaseKind.GRAD_SYNC}
+        assert {PhaseKind.FORWARD, PhaseKind.BACKWARD, PhaseKind.OPTIMIZER} <= after
 
 
 @pytest.mark.parametrize("sizes", [[1 << 20], [3], [50, 1]])
