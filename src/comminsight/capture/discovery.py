@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -59,13 +60,26 @@ def discover(segments_root: Path | None, *box_dirs: Path) -> Discovery:
 
 
 def segment_files(segment_dir: Path | None) -> list[tuple[int, Path]]:
-    """(number, path) of the segments of one session in order; a sealed file hides its open name."""
+    """(number, path) of the segments of one session in order; a sealed file hides its open name.
+
+    An open one without a byte is left out: its writer makes it at this moment, or was killed then.
+    """
     files: dict[int, Path] = {}
     for path in _children(segment_dir):
         match = _SEGMENT_NAME.fullmatch(path.name)
-        if match and (match[2] is None or int(match[1]) not in files):
+        if match is None or (match[2] and _is_unbegun(path)):
+            continue
+        if match[2] is None or int(match[1]) not in files:
             files[int(match[1])] = path
     return sorted(files.items())
+
+
+def _is_unbegun(path: Path) -> bool:
+    try:
+        found = path.stat()
+    except OSError:
+        return False  # it has just been renamed, or the reader will say what is wrong
+    return stat.S_ISREG(found.st_mode) and found.st_size == 0
 
 
 def _boxes(box_dirs: tuple[Path, ...]) -> tuple[dict[str, Path], list[Path]]:

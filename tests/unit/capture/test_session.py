@@ -240,6 +240,16 @@ def test_a_sealed_segment_hides_its_open_name(tmp_path: Path) -> None:
     assert [path.name for _, path in segment_files(tmp_path)] == ["000001.ciseg", "000002.ciseg"]
 
 
+def test_a_segment_that_was_only_just_made_is_none_yet(tmp_path: Path) -> None:
+    write_segment(tmp_path, segment_bytes(numbered(1, 2)), number=1)
+    (tmp_path / "000002.ciseg.open").touch()
+    assert [number for number, _ in segment_files(tmp_path)] == [1]
+    data = read_session(SessionPaths("s", segment_dir=tmp_path))
+    assert (seqs(data.records), data.problems) == ([1, 2], ())
+    (tmp_path / "000002.ciseg.open").write_bytes(b"C")
+    assert [number for number, _ in segment_files(tmp_path)] == [1, 2]
+
+
 def test_folders_that_do_not_exist_hold_nothing(tmp_path: Path) -> None:
     assert discover_run(tmp_path / "none").sessions == ()
 
