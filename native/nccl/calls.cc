@@ -37,7 +37,8 @@ void* begin_call(Door& d, uint32_t comm, const Call& call) {
   const CallbackTimer timer(d, is_sampled_number(load_relaxed(d.recorder->comms.state(comm).op_seq)));
   Group* group = find_group(d, token_of(call.parent));
   const uint64_t group_token = group != nullptr ? reinterpret_cast<uint64_t>(call.parent) : 0;
-  ci_record record = {};
+  ci_record record;
+  clear_words(&record, sizeof record);
   describe(d, comm, &record, call.is_p2p, call.func, call.count, call.datatype, call.root);
   record.user_tag = static_cast<int64_t>(call.user_tag);
   record.stream_id = folded(call.stream);

@@ -88,8 +88,7 @@ void* open_fan(Door& d, Fan& fan, uint64_t group_token, uint32_t comm, const ci_
   const size_t counters = offsetof(Fan, calls) - offsetof(Fan, n_calls);
   static_assert(offsetof(Fan, n_calls) % 4 == 0 && offsetof(Fan, calls) % 8 == 0, "cleared by words");
   for (size_t i = 0; i < counters / 4; i++) store_relaxed(reinterpret_cast<uint32_t*>(&fan.n_calls)[i], 0);
-  const word_t zeros[sizeof fan.pending / 8] = {};
-  store_words(fan.pending, zeros, sizeof zeros);
+  clear_words(fan.pending, sizeof fan.pending);
   store_relaxed(fan.comm, comm);
   store_relaxed(fan.group, group_token);
   store_relaxed(fan.op, reinterpret_cast<uint64_t>(handle));

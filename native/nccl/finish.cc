@@ -10,13 +10,11 @@ bool map_stamps(Door& d, const ci_slot& slot, int64_t now, Outcome* end) {
   const int64_t gpu_start = load_relaxed(slot.record.gpu_start_ns);
   const int64_t gpu_end = load_relaxed(slot.record.gpu_end_ns);
   if (gpu_start <= 0 || gpu_end <= gpu_start) return false;
-  int64_t start_ns, end_ns;
-  uint32_t start_error, end_error;
+  int64_t host_ns[2];
+  uint32_t error;
   const GpuClock& clock = d.comms[load_relaxed(slot.record.comm_index)].clock;
-  if (!clock.map(gpu_start, &start_ns, &start_error) || !clock.map(gpu_end, &end_ns, &end_error)) return false;
-  const uint32_t error = start_error > end_error ? start_error : end_error;
-  if (end_ns - int64_t{error} > now) return false;
-  *end = {end_ns, CI_OPSTATE_DONE, CI_TIMINGSOURCE_GPU, 0, error, start_ns, gpu_start, gpu_end};
+  if (!clock.map_span({gpu_start, gpu_end}, host_ns, &error) || host_ns[1] - int64_t{error} > now) return false;
+  *end = {host_ns[1], CI_OPSTATE_DONE, CI_TIMINGSOURCE_GPU, 0, error, host_ns[0], gpu_start, gpu_end};
   return true;
 }
 

@@ -18,6 +18,8 @@ class GpuClock {
   // False before the first observation. Truth lies within `error_ns` of `host_ns`, which is near the upper bound:
   // polling is mostly quick, queues are mostly not empty. UINT32_MAX: no lower bound is known, or 4 s and more.
   bool map(int64_t gpu_ns, int64_t* host_ns, uint32_t* error_ns) const;
+  // Of both, the wider error.
+  bool map_span(const int64_t (&gpu_ns)[2], int64_t (&host_ns)[2], uint32_t* error_ns) const;
 
  private:
   struct Bound {
@@ -56,6 +58,7 @@ class GpuClock {
   void note_quantum(int64_t gpu_ns);
   void publish();
   bool read(Fit* fit) const;
+  static void map_by(const Fit& fit, int64_t gpu_ns, int64_t* host_ns, uint32_t* error_ns);
 
   uint32_t is_busy_;   // one observer at a time; the others leave
   uint32_t version_;   // odd while the published fit is written

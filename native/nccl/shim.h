@@ -78,7 +78,6 @@ void* start_named(const D&, uint64_t types, uint64_t type) {
 // Types of all versions.
 template <class Traits, class D>
 void* start_common(void* context, const D& d, uint64_t types) {
-  if (d.type == kKernelCh) return start_channel(d.parent, d.kernel_ch);  // most of them by far
   switch (d.type) {
     case kGroup: return start_plan();
     case kColl: return start_coll<Traits>(context, d);
@@ -92,7 +91,6 @@ void* start_common(void* context, const D& d, uint64_t types) {
 // Types since v5.
 template <class Traits, class D>
 void* start_api(void* context, const D& d, uint64_t types) {
-  if (d.type == kKernelCh) return start_channel(d.parent, d.kernel_ch);
   switch (d.type) {
     case kGroupApi: return start_group_call(d.group_api);
     case kCollApi: return start_coll_api<Traits>(context, d);
@@ -104,7 +102,10 @@ void* start_api(void* context, const D& d, uint64_t types) {
 
 template <class D, void* (*kStart)(void* context, const D& descriptor)>
 Result start_event(void* context, void** handle, D* descriptor) {
-  void* started = descriptor != nullptr ? kStart(context, *descriptor) : start_unknown();
+  void* started;
+  if (descriptor == nullptr) started = start_unknown();
+  else if (descriptor->type == kKernelCh) started = start_channel(descriptor->parent, descriptor->kernel_ch);  // most of them
+  else started = kStart(context, *descriptor);
   if (handle != nullptr) *handle = started;
   return kSuccess;
 }

@@ -9,7 +9,8 @@ namespace {
 
 // A task without a call of its own: v4, a mask without calls, or a replay.
 void* begin_by_task(Door& d, uint32_t comm, const Task& task, uint16_t flags) {
-  ci_record record = {};
+  ci_record record;
+  clear_words(&record, sizeof record);
   const bool is_p2p = task.kind == Task::kPeerToPeer;
   describe(d, comm, &record, is_p2p, task.func, task.count, task.datatype, task.peer_or_root);
   record.user_tag = static_cast<int64_t>(task.user_tag);

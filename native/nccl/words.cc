@@ -8,9 +8,22 @@
 namespace ci::nccl {
 namespace {
 
+// Up to 15 letters as two numbers, zeros behind them.
+struct Letters {
+  uint64_t low, high;
+  constexpr bool operator==(const Letters& other) const { return low == other.low && high == other.high; }
+};
+
+constexpr Letters letters_of(const char* text) {
+  Letters out = {};
+  for (int i = 0; text[i] != 0; i++) (i < 8 ? out.low : out.high) |= uint64_t{static_cast<uint8_t>(text[i])} << i % 8 * 8;
+  return out;
+}
+
 struct Word {
-  const char* text;
+  Letters letters;
   uint8_t number;
+  constexpr Word(const char* text, uint8_t n) : letters(letters_of(text)), number(n) {}
 };
 
 constexpr Word kOps[] = {
@@ -38,20 +51,50 @@ constexpr Word kProtocols[] = {
 
 constexpr size_t kGuesses = 64;
 
-// Words differ mostly in their first bytes or in their length; a call of strcmp would cost as much as all of this.
-bool is_same(const char* a, const char* b) {
-  while (*a == *b && *a != 0) a++, b++;
-  return *a == *b;
+constexpr uintptr_t kPageBytes = 4096;
+
+__attribute__((noinline)) bool read_slowly(const char* text, Letters* out) {
+  *out = {};
+  for (uint32_t i = 0; i < sizeof *out; i++) {
+    if (text[i] == 0) return true;
+    (i < 8 ? out->low : out->high) |= uint64_t{static_cast<uint8_t>(text[i])} << i % 8 * 8;
+  }
+  return false;
 }
+
+// The bytes from the first zero on cleared; true when there was one.
+inline bool cut_at_end(uint64_t* bytes) {
+  constexpr uint64_t kOnes = 0x0101010101010101;
+  const uint64_t zeros = (*bytes - kOnes) & ~*bytes & (kOnes << 7);
+  if (zeros == 0) return false;
+  *bytes &= ((zeros & -zeros) >> 7) - 1;  // below the lowest one
+  return true;
+}
+
+// Bytes behind the end are read along, on the page of the beginning: that is there. False for longer texts.
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+__attribute__((no_sanitize("address"))) inline bool read_letters(const char* text, Letters* out) {
+  if ((reinterpret_cast<uintptr_t>(text) & (kPageBytes - 1)) > kPageBytes - sizeof *out) return read_slowly(text, out);
+  typedef uint64_t __attribute__((may_alias, aligned(1))) loose_t;
+  const auto* words = reinterpret_cast<const loose_t*>(text);
+  *out = {words[0], 0};
+  if (cut_at_end(&out->low)) return true;
+  out->high = words[1];
+  return cut_at_end(&out->high);
+}
+#else
+inline bool read_letters(const char* text, Letters* out) { return read_slowly(text, out); }
+#endif
 
 template <size_t N>
 uint8_t number_of(const Word (&words)[N], uint8_t (&guesses)[kGuesses], const char* text) {
-  if (text == nullptr) return 0;
+  Letters letters;
+  if (text == nullptr || !read_letters(text, &letters)) return 0;
   const uint64_t at = (reinterpret_cast<uint64_t>(text) * 0x9E3779B97F4A7C15u) >> 58;
   const size_t guess = load_relaxed(guesses[at]);
-  if (is_same(words[guess].text, text)) return words[guess].number;
+  if (words[guess].letters == letters) return words[guess].number;
   for (size_t i = 0; i < N; i++) {
-    if (!is_same(words[i].text, text)) continue;
+    if (!(words[i].letters == letters)) continue;
     store_relaxed(guesses[at], i);
     return words[i].number;
   }

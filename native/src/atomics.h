@@ -50,6 +50,12 @@ inline void load_words(void* to, const void* shared, size_t bytes) {
   for (size_t i = 0; i < bytes / 8; i++) words[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
 }
 
+// As plain code it would become a string instruction, which takes longer for so few words.
+inline void clear_words(void* shared, size_t bytes) {
+  auto* to = static_cast<word_t*>(shared);
+  for (size_t i = 0; i < bytes / 8; i++) __atomic_store_n(&to[i], word_t{0}, __ATOMIC_RELAXED);
+}
+
 inline void futex_wait(const uint32_t& word, uint32_t seen, int64_t timeout_ns) {
   const timespec wait = {static_cast<time_t>(timeout_ns / 1000000000), static_cast<long>(timeout_ns % 1000000000)};
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, seen, &wait, nullptr, 0);

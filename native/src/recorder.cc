@@ -119,8 +119,7 @@ void Recorder::fill_slot(int slot, const ci_record& record, uint32_t slot_flags)
   ci_slot& s = slots[slot];
   store_words(&s.record, &record, sizeof record);
   store_relaxed(s.owner_tid, thread_id());
-  const word_t zeros[(sizeof(ci_slot) - offsetof(ci_slot, launch_ns)) / 8] = {};
-  store_words(&s.launch_ns, zeros, sizeof zeros);
+  clear_words(&s.launch_ns, sizeof s - offsetof(ci_slot, launch_ns));
   if (slot_flags != 0) store_relaxed(s.slot_flags, slot_flags);
 }
 
