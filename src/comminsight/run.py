@@ -37,11 +37,12 @@ from comminsight.pipeline.calibration import RunCalibration
 from comminsight.pipeline.coverage import run_coverage, run_tally
 from comminsight.pipeline.devices import devices
 from comminsight.pipeline.ends import as_of, exit_statuses, first_failure
-from comminsight.pipeline.facts import run_facts
+from comminsight.pipeline.facts import ENDED, run_facts
 from comminsight.pipeline.hang_event import renumbered
 from comminsight.pipeline.hang_store import read_hangs
 from comminsight.pipeline.layout import RunPaths, run_paths
 from comminsight.pipeline.load import LoadedRun, load_run, sort_out, world_size
+from comminsight.pipeline.lost import with_losses
 from comminsight.pipeline.manifest import read_manifests
 from comminsight.pipeline.metadata import read_metadata, run_metadata, session_records
 from comminsight.pipeline.notes import calibration_notes, run_notes, stack_notes
@@ -260,6 +261,7 @@ class Run:
             now_real_ns=time.time_ns() if is_running else 0,
             overdue_limit_ns=self.overdue_limit_ns,
             exit_statuses=exit_statuses(self.manifests),
+            is_past=self.facts.end in ENDED,
         )
 
     def measures(self, clock: Clock = "aligned") -> StragglerMeasures:
@@ -275,12 +277,14 @@ class Run:
         that were not asked for by ``run``."""
         measures, coverage = self.measures(clock), self.coverage()
         communicators = self.trace.communicators
-        events = [renumbered(event, communicators) for event in self._hang_files[0]]
+        is_past = self.facts.end in ENDED
+        events = [renumbered(e, communicators, is_past=is_past) for e in self._hang_files[0]]
         at_end = with_roles(self.final_view(), communicators)
         verdicts = judge_run(self.trace, measures, coverage, events, at_end)
         verdicts, ras_notes = self._with_ras(verdicts, ras, events, at_end)
-        verdicts = explained(verdicts, self.loaded, self.trace, len(self.aligned_steps))
-        verdicts = doubted(verdicts, self.sessions)
+        n_steps = len(self.aligned_steps)
+        verdicts = explained(verdicts, self.loaded, self.trace, n_steps)
+        verdicts = doubted(with_losses(verdicts, self.sessions, n_steps), self.sessions)
         step_view = self.calibration.state.view
         facts = msgspec.structs.replace(self.facts, clock=clock, step_view=step_view)
         return run_report(

@@ -222,7 +222,8 @@ CODES: dict[str, tuple[str, ...]] = {
     CHECK_HOST: ("ranks",),
     END_GROUP: ("ranks", "op", "comm"),
     CHECK_LINK: ("ranks",),
-    TAKE_STACK: ("rank",),
+    # pid in the process's own namespace, "PID" where nobody told it
+    TAKE_STACK: ("rank", "pid", "host"),
     COMPARE_PATHS: ("ranks", "op", "comm"),
     READ_FIRST_ERROR: ("ranks",),
     READ_KERNEL_LOG: ("hosts",),

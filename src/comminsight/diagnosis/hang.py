@@ -209,5 +209,8 @@ def _actions(observed: Observed, found: Finding) -> Iterator[Message]:
 
 def _stack_action(observed: Observed, rank: int) -> Message:
     stack = stack_of(observed, rank)
-    has_text = stack is not None and stack.source is not StackSource.NONE
-    return message(codes.READ_STACK if has_text else codes.TAKE_STACK, rank=rank)
+    if stack is not None and stack.source is not StackSource.NONE:
+        return message(codes.READ_STACK, rank=rank)
+    state = observed.states.get(rank)
+    pid = state.pid if state is not None and state.pid > 0 else "PID"
+    return message(codes.TAKE_STACK, rank=rank, pid=pid, host=state.host if state else "")

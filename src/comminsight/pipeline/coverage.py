@@ -34,22 +34,24 @@ def run_coverage(
 ) -> Coverage:
     """Coverage over all ranks and steps.
 
-    ``unseen_step_ratio`` is the share of the ranks' steps that are not complete, and of the time in
-    which recording was off (``off_ratio``). What was read is counted in ops, as losses are: a fold
-    stands for its calls.
+    ``unseen_step_ratio`` is the share of the ranks' steps that are not complete, at least that of
+    the records that are lost (a step may be lost whole), and of the time in which recording was off
+    (``off_ratio``). What was read is counted in ops, as losses are: a fold stands for its calls.
     """
     seen = [rank.global_rank for rank in trace.ranks]
     windows = [window for step in aligned for window in step.members.values()]
     complete = sum(window.coverage_complete for window in windows)
-    seen_ratio = complete / len(windows) if windows else 1.0
-    used = sum(all(w.coverage_complete for w in step.members.values()) for step in aligned)
+    lost = tally.sum_of(LOST)
     records = sum(int(n_calls(rank.ops).sum()) for rank in trace.ranks)
+    whole_ratio = complete / len(windows) if windows else 1.0
+    seen_ratio = min(whole_ratio, records / (records + lost)) if lost else whole_ratio
+    used = sum(all(w.coverage_complete for w in step.members.values()) for step in aligned)
     return Coverage(
         ranks_expected=trace.world_size,
         ranks_seen=len(seen),
         ranks_missing=missing_ranks(trace.world_size, seen),
         records_read=records,
-        records_lost=tally.sum_of(LOST),
+        records_lost=lost,
         steps_used=used,
         steps_excluded=len(aligned) - used,
         clock_error_ns=trace.clocks.max_error_ns,

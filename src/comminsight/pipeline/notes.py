@@ -10,6 +10,7 @@ from comminsight.model.manifest import LaunchManifest
 from comminsight.model.verdict import Message, MessageParam, Verdict
 from comminsight.pipeline.launches import launch_notes
 from comminsight.pipeline.load import LoadedRun
+from comminsight.pipeline.lost import loss_notes
 from comminsight.pipeline.nccl_notes import nccl_notes
 from comminsight.pipeline.pauses import pause_messages
 from comminsight.pipeline.rebuild import SessionSteps
@@ -36,6 +37,7 @@ def run_notes(
         notes.append(Message("note.other_runs", {"n_runs": len(names), "first": names[0]}))
     notes += launch_notes(loaded.earlier_launches)
     notes += pause_messages(loaded.sessions, "note.recording_off")
+    notes += loss_notes(loaded.sessions)
     notes += loaded.notes
     notes += nccl_notes(loaded.sessions)
     notes += broken_notes(loaded, rebuilt)

@@ -22,6 +22,11 @@ from comminsight.report.verdict_text import (
 )
 
 MAX_BLOCKS = 3
+# losses of which nobody knows how many records they are
+UNCOUNTED = (
+    "segment_frames_torn", "segment_frames_bad", "segment_bytes_skipped",
+    "segment_files_unreadable",
+)  # fmt: skip
 MAX_EXCLUDED_RANKS = 4
 MAX_COMMAND_CHARS = 200
 MAX_NODES = 4
@@ -153,7 +158,9 @@ def coverage_lines(coverage: Coverage, words: Catalogue, n_nodes: int) -> Iterat
     yield words.text("coverage.ranks", seen=seen, expected=expected)
     if coverage.ranks_missing:
         yield words.text("coverage.ranks_missing", ranks=list(coverage.ranks_missing))
-    yield words.text("coverage.records", read=coverage.records_read, lost=coverage.records_lost)
+    is_open = any(coverage.tally.get(name) for name in UNCOUNTED)
+    code = "coverage.records_at_least" if is_open else "coverage.records"
+    yield words.text(code, read=coverage.records_read, lost=coverage.records_lost)
     yield from _loss_lines(coverage.tally, words)
     yield words.text("coverage.steps", used=coverage.steps_used, excluded=coverage.steps_excluded)
     if n_nodes == 1 and not coverage.clock_error_ns:

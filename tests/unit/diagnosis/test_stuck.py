@@ -241,13 +241,15 @@ def test_a_fan_out_names_whom_it_waits_for_and_accuses_nobody() -> None:
     pending = evidence(verdict, codes.PENDING)
     assert [(p["ranks"], p["peers"]) for p in pending] == [([0, 1, 2], [3])]
     assert codes.MISSING_PEERS in missing(verdict)
-    assert [(a.code, a.params) for a in verdict.next_actions] == [(codes.TAKE_STACK, {"rank": 3})]
+    assert [(a.code, a.params) for a in verdict.next_actions] == [
+        (codes.TAKE_STACK, {"rank": 3, "pid": 103, "host": "node0"})
+    ]
 
 
 def test_who_is_in_such_calls_itself_is_not_looked_at() -> None:
     in_flight = [fold(0, (1, 3)), fold(1, (0, 3)), fold(3, (2,))]
     verdict = judge_hang(event(4, in_flight), WORLD)
-    assert [a.params for a in verdict.next_actions] == [{"rank": 2}]
+    assert [a.params["rank"] for a in verdict.next_actions] == [2]
 
 
 def test_one_bit_stands_for_several_ranks_of_a_large_communicator() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from comminsight.model.verdict import Cause, Confidence, Coverage, Evidence, Message, Verdict
+from comminsight.model.verdict import Cause, Confidence, Coverage, Evidence, Message, OpRef, Verdict
 from comminsight.report.catalogue import catalogue
 from comminsight.report.verdict_text import headline
 from tests.unit.report.reports import report
@@ -56,3 +56,19 @@ def test_the_headline_follows_the_evidence(
     )  # fmt: skip
     found = [headline(verdict, report(verdict), catalogue(lang)) for lang in ("en", "zh")]
     assert found == [en, zh]
+
+
+def test_a_lost_record_may_have_been_of_an_earlier_op() -> None:
+    """Then the op is only the last that the rank can have missed."""
+    op = OpRef(comm_id=0, comm_label="DP w#0", match_seq=3, op="all_reduce")
+
+    def told(lost: int) -> str:
+        verdict = Verdict(
+            rule="hang", cause=Cause.RANK_NOT_ENTERED, confidence=Confidence.LOW, culprits=(1,),
+            first_bad_op=op,
+            coverage=Coverage(ranks_expected=2, ranks_seen=2, records_lost=lost),
+        )  # fmt: skip
+        return headline(verdict, report(verdict), catalogue("en"))
+
+    assert "never entered all_reduce #3 of DP w#0 at the latest" in told(5)
+    assert "at the latest" not in told(0)

@@ -13,7 +13,7 @@ from comminsight.model.report import RankRow, RunReport, StepRow
 from comminsight.model.verdict import Cause, Coverage, Evidence, Message, OpRef, Verdict
 from comminsight.report.catalogue import catalogue
 from comminsight.report.page import printable, wants_color
-from comminsight.report.text import render_report
+from comminsight.report.text import coverage_lines, render_report
 from comminsight.report.verdict_text import op_phrase
 from tests.unit.report.reports import HANG, STRAGGLER, rank_row, report
 
@@ -301,3 +301,18 @@ def test_the_steps_left_out_of_a_rank_are_listed() -> None:
     page = render_report(report(STRAGGLER, ranks=rows))
     assert "left out of the means of rank 0: steps 3-5,9" in page
     assert "2 more ranks with steps left out: see --json" in page
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("segment_frames_torn", "at least 3 lost"),
+        ("segment_files_unreadable", "at least 3 lost"),
+        ("capture_lost", ", 3 lost"),
+    ],
+)
+def test_what_was_cut_held_nobody_knows_how_many_records(name: str, said: str) -> None:
+    coverage = Coverage(
+        ranks_expected=4, ranks_seen=4, records_read=10, records_lost=3, tally={name: 1}
+    )
+    assert said in list(coverage_lines(coverage, catalogue("en"), 1))[1]
