@@ -45,13 +45,15 @@ def comms() -> np.ndarray:
     rows = np.zeros(4, COMM_DTYPE)
     rows["comm_index"] = [GLOBAL, TP, PP, DP]
     rows["comm_size"] = [64, 8, 4, 2]
+    rows["comm_rank"] = [16, 0, 1, 0]
     rows["desc"] = [b"default_pg", b"mesh_tp", b"mesh_pp", b"mesh_dp"]
     rows["comm_hash"] = np.arange(1, 5)
     return rows
 
 
 def one_step() -> np.ndarray:
-    """206 ops: 4 microbatches of receive, 24 all-reduces, send, twice; gradients; the anchor."""
+    """206 ops: 4 microbatches forward, 4 backward, each a receive, 23 all-reduces, a send;
+    gradients; the anchor."""
     half = [(PP, Op.RECV, 1 << 20), *[(TP, Op.ALL_REDUCE, 1 << 20)] * 23, (PP, Op.SEND, 1 << 20)]
     ops = [*half * 8, *[(DP, Op.ALL_REDUCE, 25 << 20)] * 5, (GLOBAL, Op.ALL_REDUCE, 4)]
     step = np.zeros(len(ops), OP_DTYPE)
@@ -59,6 +61,8 @@ def one_step() -> np.ndarray:
     step["count"] = step["size_bytes"] // 4
     step["dtype"] = DType.FLOAT32
     step["state"] = OpState.DONE
+    is_ahead = np.cumsum(step["op"] == Op.RECV) <= 4  # from stage 0 on to stage 2, then back
+    step["peer_or_root"] = np.where((step["op"] == Op.SEND) == is_ahead, 2, 0)
     step["kind"] = np.where(np.isin(step["op"], (Op.SEND, Op.RECV)), RecordKind.P2P, 1)
     return step
 

@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 
 from comminsight.model.event import OP_DTYPE, OP_FIELDS, OP_RECORD_BYTES
-from comminsight.model.ops import P2P_OPS, OpState
+from comminsight.model.ops import P2P_OPS, OpFlag, OpState
 from comminsight.model.step import StepEnd, StepEvidence, StepSummary
 from comminsight.model.topology import SessionIdentity
 from comminsight.semantics.comm_table import CommTable
@@ -37,7 +37,7 @@ from comminsight.semantics.template import Template
 END_OF_TIME_NS = 1 << 62
 _IS_FAILED = np.isin(np.arange(256), (OpState.FAILED, OpState.ABORTED))
 _EVIDENCE = {"seq", "start_ns", "end_ns", "size_bytes", "comm_index", "peer_or_root", "op"}
-_EVIDENCE |= {"op_seq", "match_seq", "func_seq"}
+_EVIDENCE |= {"op_seq", "match_seq", "func_seq", "flags"}
 _EVIDENCE_FIELDS = [field for field in OP_FIELDS if field[0] in _EVIDENCE]
 _EVIDENCE_DTYPE = np.dtype(  # a view of the record with the few fields that evidence needs
     {
@@ -118,7 +118,7 @@ class BoundaryMachine:
         classes = self._coder.encode(rows, self._comms, columns)
         self._seen.clear()
         hits = [matcher.feed(classes, self.position) for matcher in self._matchers]
-        failed = np.flatnonzero(_IS_FAILED[rows["state"]])
+        failed = np.flatnonzero(_IS_FAILED.take(rows["state"]))
         if len(failed):  # it proves nothing: the step did not get behind it
             hits[1:] = [found.without(failed + self.position) for found in hits[1:]]
         for kind, found in enumerate(hits):
@@ -247,12 +247,12 @@ class BoundaryMachine:
         index = position - self.position
         row = rows[index] if index >= 0 else self._tail.view(_EVIDENCE_DTYPE)[index]
         (seq, start_ns, end_ns, size_bytes, comm_index, peer_or_root, op_seq, match_seq, func_seq,
-         op) = row.item()  # fmt: skip
+         flags, op) = row.item()  # fmt: skip
         evidence = StepEvidence(
             comm_hash=self._comms.hashes.get(comm_index, 0), comm_index=comm_index,
             role=self._comms.role(comm_index), op=op, op_seq=op_seq, match_seq=match_seq,
             func_seq=func_seq, size_bytes=size_bytes, start_ns=start_ns, seq=seq,
-            peer=peer_or_root if op in P2P_OPS else -1,
+            peer=peer_or_root if op in P2P_OPS else -1, is_replay=bool(flags & OpFlag.GRAPH),
         )  # fmt: skip
         self._seen[position] = found = OpAt(position, evidence, end_ns)
         return found

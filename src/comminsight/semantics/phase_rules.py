@@ -35,10 +35,12 @@ def plan_of(numbers: np.ndarray, *, is_iteration: bool = False) -> Plan:
         return (whole(PhaseKind.FORWARD, len(numbers)),)
     signs = signs_of(numbers)
     if is_pipeline(signs):
-        return tuple(pipeline_plan(numbers, signs))
-    if is_sharded(signs):
-        return tuple(sharded_plan(signs))
-    return tuple(_replicated_plan(signs) or [whole(PhaseKind.UNKNOWN, len(signs))])
+        plan = pipeline_plan(numbers, signs)
+    elif is_sharded(signs):
+        plan = sharded_plan(signs)
+    else:
+        plan = _replicated_plan(signs)
+    return tuple(plan) or (whole(PhaseKind.UNKNOWN, len(signs)),)
 
 
 def _replicated_plan(signs: np.ndarray) -> list[PlannedPhase]:

@@ -48,7 +48,8 @@ class Cut:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Compiled:
-    """A plan as arrays: ``edges`` is ``(n_phases, 2, 2)`` places in the times of a step."""
+    """A plan as arrays: ``edges`` is ``(2, n_phases, 2)``: places of starts and ends in the
+    times of a step."""
 
     kinds: tuple[PhaseKind, ...]
     n_ops: tuple[int, ...]
@@ -168,7 +169,7 @@ def _compiled(plan: Plan) -> _Compiled:
         tuple(one.kind for one in plan),
         tuple(one.n_ops for one in plan),
         tuple(one.microbatch for one in plan),
-        np.array([(one.start, one.end) for one in plan], np.intp).reshape(-1, 2, 2),
+        np.array([[one.start for one in plan], [one.end for one in plan]], np.intp),
         tuple(
             (n, one.start[0] // 2, one.end[0] // 2) for n, one in enumerate(plan) if one.is_last_end
         ),
@@ -182,13 +183,13 @@ def _timed(plan: _Compiled, offsets: np.ndarray, times: np.ndarray) -> list[tupl
     bounds = np.minimum(edges[..., 0], edges[..., 1])
     for place, first, last in plan.syncs:
         ends = times.take(offsets[:, None] * 2 + np.arange(2 * first + 1, 2 * last + 2, 2))
-        bounds[:, place, 1] = ends.max(axis=1)
-    starts, ends = bounds[..., 0].tolist(), bounds[..., 1].tolist()
+        bounds[:, 1, place] = ends.max(axis=1)
+    rows = iter(bounds.reshape(-1, len(plan.kinds)).tolist())  # starts, ends, starts, ends, …
     found = [
         tuple(map(Phase, plan.kinds, start, end, plan.n_ops, plan.microbatches))
-        for start, end in zip(starts, ends, strict=True)
+        for start, end in zip(rows, rows, strict=True)
     ]
-    is_said = (bounds[..., 1] > bounds[..., 0]) & (bounds[..., 1] < _UNSEEN_NS)
+    is_said = (bounds[:, 1] > bounds[:, 0]) & (bounds[:, 1] < _UNSEEN_NS)
     if is_said.all():
         return found
     return [tuple(compress(step, said)) for step, said in zip(found, is_said.tolist(), strict=True)]
