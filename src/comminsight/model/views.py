@@ -10,7 +10,7 @@ import msgspec
 
 from comminsight.model.verdict import MessageParam
 
-VIEW_SCHEMA_VERSION = "1.1.0"
+VIEW_SCHEMA_VERSION = "1.2.0"
 UNFINISHED_NS = -1  # a duration without an end
 
 
@@ -93,14 +93,30 @@ class OpStory(msgspec.Struct, frozen=True, kw_only=True):
     layers: tuple[Layer, ...] = ()
 
 
+class AbsentOp(msgspec.Struct, frozen=True, kw_only=True):
+    """A member without the op: it was never called there, or no record of it is at hand.
+
+    ``last_op_seq`` is the last op of the communicator that the rank is known to have called, 0 for
+    none. ``is_whole``: nothing of its record is missing, so that it has not called the op.
+    """
+
+    global_rank: int
+    has_records: bool = False
+    is_whole: bool = False
+    last_op_seq: int = 0
+
+
 class OpStories(msgspec.Struct, frozen=True, kw_only=True):
-    """The same ``op_seq`` of one communicator on the ranks that have it, by rank."""
+    """The same ``op_seq`` of one communicator on the ranks that have it, by rank, and the members
+    that lack it. Ranks call it alike only while none of them has P2P calls of its own in the
+    communicator: compare ``match_seq``."""
 
     schema_version: str
     run_id: str
     comm_label: str
     op_seq: int
     ops: tuple[OpStory, ...] = ()
+    absent: tuple[AbsentOp, ...] = ()
 
 
 class TemplateScore(msgspec.Struct, frozen=True, kw_only=True):

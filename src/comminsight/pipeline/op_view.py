@@ -13,11 +13,13 @@ from comminsight.errors import InputError
 from comminsight.model.hang import InFlightOp
 from comminsight.model.ops import DType, Op, OpState, RedOp
 from comminsight.model.records import is_ended_op, is_fold, is_op, net_summaries
+from comminsight.model.tally import NOT_READ
 from comminsight.model.topology import Communicator
-from comminsight.model.views import VIEW_SCHEMA_VERSION, OpStories, OpStory
+from comminsight.model.views import VIEW_SCHEMA_VERSION, AbsentOp, OpStories, OpStory
 from comminsight.pipeline.hang_event import in_flight_ops
 from comminsight.pipeline.observe import rank_view
 from comminsight.pipeline.op_layers import OpSource, op_layers, stage_code
+from comminsight.pipeline.pauses import n_switched_off
 
 MAX_NAMED = 8
 MAX_DIGITS = 10
@@ -106,7 +108,40 @@ def op_stories(
     return OpStories(
         schema_version=VIEW_SCHEMA_VERSION, run_id=run_id, comm_label=communicator.label,
         op_seq=op_seq, ops=tuple(stories),
+        absent=_absent(ranks, communicator, stories) if global_rank is None else (),
     )  # fmt: skip
+
+
+def _absent(
+    ranks: Sequence[_Rank], communicator: Communicator, stories: Sequence[OpStory]
+) -> tuple[AbsentOp, ...]:
+    """Members that are known by rank and have no trace of the op, by rank."""
+    seen = {story.global_rank for story in stories}
+    members = {member for member in communicator.members if member >= 0} - seen
+    by_rank = {rank.session.identity.global_rank: rank for rank in ranks}
+    return tuple(
+        _without(by_rank[member]) if member in by_rank else AbsentOp(global_rank=member)
+        for member in sorted(members)
+    )
+
+
+def _without(rank: _Rank) -> AbsentOp:
+    session = rank.session
+    own = [rows[np.isin(rows["comm_index"], rank.indices)] for rows in
+           (session.records[is_op(session.records)], session.in_flight["record"])]  # fmt: skip
+    last = [_last_call(rows) for rows in own]
+    is_whole = session.complete_from_seq == 1 and not (
+        session.tally.sum_of(NOT_READ) or n_switched_off(session)
+    )
+    return AbsentOp(
+        global_rank=session.identity.global_rank, has_records=True,
+        is_whole=is_whole, last_op_seq=max(last),
+    )  # fmt: skip
+
+
+def _last_call(rows: np.ndarray) -> int:
+    n_more = np.where(is_fold(rows), rows["n_folded"].astype(np.int64) - 1, 0)
+    return int((rows["op_seq"].astype(np.int64) + n_more).max(initial=0))
 
 
 def _range(ranks: Sequence[_Rank]) -> str:
@@ -136,6 +171,11 @@ def _story(rank: _Rank, op_seq: int) -> OpStory | None:
 
 
 def _covers(rows: np.ndarray, op_seq: int) -> np.ndarray:
+    """Ops that have the number, else folds that count it among theirs: a collective between the
+    calls of a fold has a number of its own."""
+    exact: np.ndarray = (rows["op_seq"] == op_seq) & is_op(rows)
+    if exact.any():
+        return exact
     first = rows["op_seq"].astype(np.int64)
     n_more = np.where(is_fold(rows), rows["n_folded"].astype(np.int64) - 1, 0)
     found: np.ndarray = (first <= op_seq) & (op_seq <= first + n_more)

@@ -15,20 +15,47 @@ UNBOUNDED_NS = (1 << 32) - 1  # of a clock error: nothing bounds it
 CHANNEL_LISTS = frozenset({"channels_begun", "channels_running", "channels_ended"})
 CODED = frozenset({"send_wait", "receive_wait"})
 WORDED = frozenset({"timing"})
+NAMES = {"stream_id": "{:#x}", "user_tag": "{:#x}", "group_id": "{}", "func_seq": "{}"}
 
 
 def render_op(view: OpStories, *, lang: str = "en", width: int = 80, color: bool = False) -> str:
     """The op on each rank that has it, at most ``MAX_RANKS``; plain text unless ``color``."""
     page = Page(lang=lang, width=width, color=color)
     words = page.words
-    for number, story in enumerate(view.ops[:MAX_RANKS]):
-        if number:
+    for line in overview(view, words):
+        page.sentence(line)
+    for story in view.ops[:MAX_RANKS]:
+        if page.text():
             page.sentence("")
         _write_story(page, story)
     if len(view.ops) > MAX_RANKS:
         page.sentence("")
         page.bullets([words.text("note.more_ranks", n=len(view.ops) - MAX_RANKS)])
     return page.text()
+
+
+def overview(view: OpStories, words: Catalogue) -> Iterator[str]:
+    """Who called it last, and which members have no trace of it; nothing for a single member."""
+    if len(view.ops) > 1:
+        yield _spread(view, words)
+    alike: dict[tuple[str, int], list[int]] = {}
+    for one in view.absent:
+        code = "not_called" if one.is_whole else "not_seen" if one.has_records else "no_records"
+        alike.setdefault((code, one.last_op_seq), []).append(one.global_rank)
+    for (code, last), ranks in alike.items():
+        yield words.text(f"op.{code}", ranks=ranks, n=view.op_seq, last=last)
+
+
+def _spread(view: OpStories, words: Catalogue) -> str:
+    calls = sorted((story.started_real_ns, story.global_rank) for story in view.ops)
+    spread_ns = calls[-1][0] - calls[0][0]
+    code = "op.called" if len({story.host for story in view.ops}) == 1 else "op.called_nodes"
+    open_ranks = [story.global_rank for story in view.ops if story.stage]
+    said = words.text(
+        code, ranks=[rank for _, rank in calls], spread_ns=spread_ns, last=calls[-1][1],
+        first=calls[0][1],
+    )  # fmt: skip
+    return f"{said} {words.text('op.still_open', ranks=open_ranks)}" if open_ranks else said
 
 
 def _write_story(page: Page, story: OpStory) -> None:
@@ -68,6 +95,8 @@ def _range(story: OpStory) -> str:
 def _shown(name: str, value: MessageParam, words: Catalogue) -> str:
     if name == "clock_error_ns" and value == UNBOUNDED_NS:
         return words.text("layer.unbounded")
+    if name in NAMES and isinstance(value, int):
+        return NAMES[name].format(value)
     if name in CODED:
         return words.text(str(value))
     if name in WORDED:

@@ -15,13 +15,14 @@ from comminsight.model.ops import (
     Algorithm,
     Backend,
     EndReason,
+    LossReason,
     OpFlag,
     Protocol,
     SlotFlag,
     TimingSource,
     WaitSide,
 )
-from comminsight.model.views import Layer, OpStory
+from comminsight.model.views import AbsentOp, Layer, OpStory
 from comminsight.pipeline.op_view import find_communicator, parse_op
 from comminsight.report.op_text import render_op
 from comminsight.run import Run, open_run
@@ -246,3 +247,42 @@ def test_show_prints_one_op_in_both_languages_and_as_json(
 def test_show_wants_a_step_of_a_rank_or_an_op(tmp_path: Path, options: list[str]) -> None:
     run_of(tmp_path, gpu_op())
     assert cli.main(["show", str(tmp_path), *options]) == ExitCode.USAGE
+
+
+def boxes(folder: Path, *ranks: tuple[np.ndarray, tuple[InFlight, ...]], **more: Any) -> Run:
+    """Ranks 0.. of a world of four in one communicator."""
+    for rank, (ring, slots) in enumerate(ranks):
+        comms = comm_rows(comm_row(1, "0-3", me=rank, comm_hash=HASH, backend=Backend.NCCL))
+        who = identity(rank, world_size=4)
+        data = box_bytes(ring, comms, who, in_flight=slots, **more)
+        (folder / f"{rank}.box").write_bytes(data)
+    return open_run(folder)
+
+
+def test_members_without_the_op_are_named_with_how_far_they_came(tmp_path: Path) -> None:
+    two = ops(allreduce(1, 100), allreduce(2, 110))
+    late = ops(allreduce(1, 100), allreduce(2, 118))
+    view = boxes(tmp_path, (two, ()), (ops(allreduce(1, 100)), ()), (late, ())).op_stories("#0:2")
+    assert [story.global_rank for story in view.ops] == [0, 2]
+    assert view.absent == (
+        AbsentOp(global_rank=1, has_records=True, is_whole=True, last_op_seq=1),
+        AbsentOp(global_rank=3),
+    )
+    head = render_op(view).split("\n\n")[0].replace("\n", " ")
+    assert head == (
+        "Called by ranks 0,2 within 8.00 ms: first by rank 0, last by rank 2. Not called by rank "
+        "1: the last op called there is 1. Nothing at hand from rank 3."
+    )
+
+
+def test_a_member_whose_records_are_lost_may_have_called_it(tmp_path: Path) -> None:
+    two, lost = ops(allreduce(1, 100), allreduce(2, 110)), {(1, LossReason.SLOTS_FULL): 3}
+    view = boxes(tmp_path, (two, ()), (ops(allreduce(1, 100)), ()), losses=lost).op_stories("#0:2")
+    assert [one.is_whole for one in view.absent if one.has_records] == [False]
+    assert "whose records are not whole" in render_op(view)
+
+
+def test_one_rank_alone_is_not_compared(tmp_path: Path) -> None:
+    two = ops(allreduce(1, 100), allreduce(2, 110))
+    run = boxes(tmp_path, (two, ()), (ops(allreduce(1, 100)), ()))
+    assert run.op_stories("#0:2", global_rank=0).absent == ()
