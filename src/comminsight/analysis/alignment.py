@@ -20,6 +20,7 @@ from comminsight.model.trace import RankTrace, RunTrace
 
 _EVIDENCE = ("anchor", "first", "last")  # in order of trust
 
+_Identity = tuple[int, int, bool]  # comm_id, match_seq, replayed from a graph
 Node = tuple[int, int]  # (session number, position of the step in the session)
 
 
@@ -39,7 +40,7 @@ def align_steps(trace: RunTrace) -> tuple[AlignedStep, ...]:
     steps = [trace.steps.get(rank.session.session_id, ()) for rank in trace.ranks]
     groups = _Groups([rank.global_rank for rank in trace.ranks], [len(own) for own in steps])
     for name in _EVIDENCE:
-        by_identity: dict[tuple[int, int], list[Node]] = defaultdict(list)
+        by_identity: dict[_Identity, list[Node]] = defaultdict(list)
         for session, (rank, own) in enumerate(zip(trace.ranks, steps, strict=True)):
             for position, summary in enumerate(own):
                 identity = _identity(getattr(summary, name), rank)
@@ -55,12 +56,12 @@ def align_steps(trace: RunTrace) -> tuple[AlignedStep, ...]:
     return tuple(aligned)
 
 
-def _identity(evidence: StepEvidence | None, rank: RankTrace) -> tuple[int, int] | None:
-    """The run's (comm_id, match_seq); None for P2P, whose partner the evidence does not name."""
+def _identity(evidence: StepEvidence | None, rank: RankTrace) -> _Identity | None:
+    """What the same op has on all ranks; None for P2P, whose partner the evidence does not name."""
     if evidence is None or evidence.op in P2P_OPS or evidence.match_seq <= 0:
         return None
     comm_id = int(rank.comm_ids_of(np.array(evidence.comm_index)))
-    return (comm_id, evidence.match_seq) if comm_id >= 0 else None
+    return (comm_id, evidence.match_seq, evidence.is_replay) if comm_id >= 0 else None
 
 
 class _Groups:

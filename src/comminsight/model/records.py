@@ -54,8 +54,7 @@ def is_replay(rows: np.ndarray) -> np.ndarray:
 
 
 def n_calls(rows: np.ndarray) -> np.ndarray:
-    """How many ops each row stands for, ``(n,)`` int64: a fold covers ``op_seq`` to
-    ``op_seq + n_folded - 1``; 0 for rows that are no end of an op."""
+    """How many ops each row stands for, ``(n,)`` int64; 0 for rows that are no end of an op."""
     calls: np.ndarray = np.where(is_fold(rows), rows["n_folded"].astype(np.int64), 1)
     calls[~is_ended_op(rows)] = 0
     return calls

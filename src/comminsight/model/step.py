@@ -21,6 +21,7 @@ class StepEvidence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     start_ns: int
     seq: int
     peer: int = -1  # of P2P ops: comm-local rank of the partner
+    is_replay: bool = False  # of a captured graph: match_seq counts these apart
 
 
 class StepEnd(StrEnum):

@@ -125,10 +125,10 @@ def _apart(ranks: Sequence[RankAnchors]) -> tuple[int, ...]:
 
     A communicator is one in most steps of a rank; only the range that all members have counts.
     """
-    members: dict[int, dict[int, set[int]]] = defaultdict(dict)
+    members: dict[tuple[int, bool], dict[int, set[int]]] = defaultdict(dict)
     for rank in ranks:
-        comm_hash = _usual(anchor.comm_hash for anchor in rank.anchors)
-        members[comm_hash][rank.global_rank] = {anchor.match_seq for anchor in rank.anchors}
+        stream = _usual((anchor.comm_hash, anchor.is_replay) for anchor in rank.anchors)
+        members[stream][rank.global_rank] = {anchor.match_seq for anchor in rank.anchors}
     return tuple(sorted(rank for of_ranks in members.values() for rank in _odd_sets(of_ranks)))
 
 

@@ -26,6 +26,7 @@ import numpy as np
 
 from comminsight.model.learning import FoundPeriod, PeriodStanding
 from comminsight.model.ops import Op
+from comminsight.model.records import is_replay
 from comminsight.semantics.op_kinds import Detail, Kind, KindTable
 from comminsight.semantics.period import Pattern, Periods, RankCodes, patterns_in, periods_of
 
@@ -232,10 +233,11 @@ def _n_groups(ranks: Sequence[RankCodes], periods: Sequence[Periods]) -> int:
         ids = rank.stream.comm_ids
         index = rank.stream.rows["comm_index"][found.last]
         comm_ids = np.where(index < len(ids), ids.take(index, mode="clip"), -1)
-        for comm_id in np.unique(comm_ids).tolist():
-            members.setdefault(comm_id, []).append(rank.match_seqs[found.last[comm_ids == comm_id]])
+        streams = comm_ids.astype(np.int64) << 1 | is_replay(rank.stream.rows[found.last])
+        for stream in np.unique(streams).tolist():
+            members.setdefault(stream, []).append(rank.match_seqs[found.last[streams == stream]])
     is_same = all(_agree(seqs) for seqs in members.values())
-    return len(members) if is_same and -1 not in members else 0
+    return len(members) if is_same and min(members, default=0) >= 0 else 0
 
 
 def _agree(seqs: Sequence[np.ndarray]) -> bool:

@@ -18,7 +18,8 @@ from comminsight.model.topology import SessionIdentity
 from comminsight.semantics.step_votes import NO_KEY
 
 _SEQ_BITS = 32
-_Stream = tuple[int, int, int]  # comm_id, sender, receiver; -1 for collectives
+# comm_id, sender, receiver (-1 for collectives), replayed from a graph
+_Stream = tuple[int, int, int, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +96,15 @@ def key_of(stream: int, seqs: np.ndarray) -> np.ndarray:
 
 def _keys(one: SessionStepList, streams: dict[_Stream, int]) -> Iterator[int]:
     """Anchor, First and Last of each step in turn."""
-    known: dict[tuple[int, int, int], int] = {}  # the few streams of the session, looked up often
+    known: dict[
+        tuple[int, int, int, bool], int
+    ] = {}  # the few streams of the session, looked up often
     for step in one.steps:
         for evidence in (step.anchor, step.first, step.last):
             if evidence is None or evidence.match_seq <= 0:
                 yield NO_KEY
                 continue
-            kind = (evidence.comm_index, evidence.op, evidence.peer)
+            kind = (evidence.comm_index, evidence.op, evidence.peer, evidence.is_replay)
             stream = known.get(kind)
             if stream is None:
                 stream = known[kind] = _stream(evidence, one, streams)
@@ -117,4 +120,8 @@ def _stream(evidence: StepEvidence, one: SessionStepList, streams: dict[_Stream,
         own = int(one.comm_ranks[evidence.comm_index])
         ends = (own, evidence.peer) if evidence.op == Op.SEND else (evidence.peer, own)
         comm_id = comm_id if min(ends) >= 0 else -1
-    return -1 if comm_id < 0 else streams.setdefault((comm_id, *ends), len(streams))
+    return (
+        -1
+        if comm_id < 0
+        else streams.setdefault((comm_id, *ends, evidence.is_replay), len(streams))
+    )

@@ -1,3 +1,4 @@
+import msgspec
 import numpy as np
 
 from comminsight.analysis.alignment import AlignedStep, align_steps
@@ -109,3 +110,11 @@ def test_replicas_that_share_evidence_in_one_step_only_meet_in_all_steps() -> No
     assert shape(align_steps(run(*halves, comm_ids=comm_ids))) == [
         (k, {0: k, 1: k, 2: k, 3: k}) for k in range(4)
     ]
+
+
+def test_a_replay_and_a_call_of_equal_number_are_two_ops() -> None:
+    """Rank 1 missed the replay that rank 0's first step is anchored at."""
+    replayed = msgspec.structs.replace(evidence((1, 10)), is_replay=True)
+    first = msgspec.structs.replace(step(0, 0, (1, 10)), anchor=replayed)
+    trace = run([first, step(0, 1, (1, 10))], [step(1, 0, (1, 10))])
+    assert shape(align_steps(trace)) == [(0, {0: 0}), (1, {0: 1, 1: 0})]
