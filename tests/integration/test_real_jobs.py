@@ -6,15 +6,17 @@ One pool runs them all, one after the other, with up to eight ranks. Nothing is 
 
 import json
 import time
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 
 from comminsight.lab.pool import Episode, run_pool
 from comminsight.lab.truth import read_truth
+from comminsight.model.ops import CommRole
 from comminsight.model.records import is_ended_op
-from comminsight.run import open_run
+from comminsight.run import open_run, run_of_sessions
 from tests.integration.launching import verb
 from tests.integration.recording import pool_environment, skip_without_real_jobs
 
@@ -300,3 +302,34 @@ def test_the_verb_lists_steps_phases_and_changes(recorded):
     text = verb("steps", root).stdout.decode()
     assert "step 9: ranks 2-3 left" in text
     assert "grad sync" in text
+
+
+def without_names(run):
+    """The run as it would be known by ops and members alone."""
+    sessions = []
+    for session in run.sessions:
+        comms = session.comms.copy()
+        comms["name"], comms["desc"] = b"", b""
+        sessions.append(replace(session, comms=comms))
+    return run_of_sessions(sessions)
+
+
+@each
+def test_without_names_roles_and_steps_are_the_same_or_unknown(job, recorded):
+    named = recorded[job.name].run
+    bare = without_names(named)
+    by_key = {(c.comm_hash, c.ordinal): [] for c in named.roles.communicators}
+    for comm in named.roles.communicators:
+        by_key[comm.comm_hash, comm.ordinal].append(comm.role)
+    told = [(by_key[c.comm_hash, c.ordinal], c.role) for c in bare.roles.communicators]
+    wrong = [(roles, role) for roles, role in told if role not in {*roles, CommRole.UNKNOWN}]
+    assert wrong == []
+    print(job.name, bare.roles.coordinates.layout.order, Counter(role for _, role in told))
+    for name, steps in named.session_steps.items():
+        is_same = bounds(bare.session_steps[name]) == bounds(steps)
+        # replicas that do not speak to each other and only reduce: no role, hence no template
+        assert is_same or (job.name == "ddp-members" and not bare.session_steps[name])
+
+
+def bounds(steps):
+    return [(step.first.seq, step.last.seq) for step in steps]

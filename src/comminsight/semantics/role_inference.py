@@ -173,13 +173,15 @@ class _Session:
         return [mix for mix in self._reduced if mix.overlap_ratio < _OVERLAPS]
 
     def _is_only_group(self, mix: OpMix) -> bool:
-        """Replicas that do not speak to each other: what is inside them is model parallel."""
-        has_run = mix.longest_run.get(Op.ALL_GATHER, 0) >= _FORWARD_PASS
+        """Replicas that do not speak to each other and serve: activations reduced, then gathered.
+        Reductions alone may as well be gradients of jobs side by side."""
+        reductions, gathers = mix.counts.get(Op.ALL_REDUCE, 0), mix.counts.get(Op.ALL_GATHER, 0)
         return (
             mix not in self._spanning
             and not any(is_moving(other) for other in self._mixes)
-            and mix.n_data >= _FEW_PER_STEP
-            and not has_run
+            and reductions + gathers == mix.n_data >= _FEW_PER_STEP
+            and gathers > 1
+            and reductions >= 2 * gathers
         )
 
     def _by_marks(self, mix: OpMix) -> Iterable[Clue]:

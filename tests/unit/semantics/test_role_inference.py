@@ -17,7 +17,8 @@ from tests.unit.semantics.schedules import JOBS, found_bounds, found_on
 from tests.unit.semantics.shipped import shipped_templates
 
 TEMPLATES = shipped_templates()
-SPANS = ("serving", "tp", "tp sp")  # of one group that is the world: it is GLOBAL, not what it does
+# of one group that is the world, or of one kind of group with nothing but reductions
+SPANS = ("serving", "tp", "tp sp", "tp, two jobs")
 
 
 def nameless(rank: SimRank) -> SimRank:
