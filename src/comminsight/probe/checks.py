@@ -70,6 +70,19 @@ def switched_on(facts: MachineFacts) -> Iterable[CheckResult]:
         yield result(OK, "switch", "on")
 
 
+def settings(facts: MachineFacts) -> Iterable[CheckResult]:
+    """Every setting is one that the recorder takes, and NCCL's events are not switched off."""
+    for one in facts.unfit:
+        params: dict[str, MessageParam] = {"name": one.name, "value": one.value}
+        if one.kind == "number":
+            params |= {"low": f"{one.low:g}", "high": f"{one.high:g}"}
+        yield result(PROBLEM, "setting", one.kind, **params)
+    if facts.mask == "off":
+        yield result(PROBLEM, "setting", "mask_off")
+    if not facts.unfit and facts.mask != "off":
+        yield result(OK, "setting", "good")
+
+
 def other_plugin(facts: MachineFacts) -> Iterable[CheckResult]:
     """No other profiler plugin takes the one place that NCCL has."""
     if facts.is_plugin_foreign:
@@ -210,10 +223,14 @@ def loads(facts: MachineFacts) -> Iterable[CheckResult]:
     good = [probe.release for probe in facts.trial.probes if not trouble(probe)]
     if good:
         yield result(OK, "load", "good", releases=", ".join(good))
+    alike: dict[tuple[str, str], list[str]] = {}
     for probe in facts.trial.probes:
         if what := trouble(probe):
-            reason = why_not(probe)
-            yield result(PROBLEM, "load", what, release=probe.release, reason=reason)
+            alike.setdefault((what, why_not(probe)), []).append(probe.release)
+    is_off = facts.is_disabled or bool(facts.disable_file)
+    for (what, reason), releases in alike.items():
+        if not (what == "inert" and is_off):  # the switch is told by itself
+            yield result(PROBLEM, "load", what, release=", ".join(releases), reason=reason)
 
 
 def trouble(probe: Probe) -> str:
@@ -255,8 +272,8 @@ def dotted(version: tuple[int, int]) -> str:
 
 
 CHECKS: tuple[Check, ...] = (
-    library, library_fit, loads, switched_on, other_plugin, box_folder, box_room, spool_folder,
-    spool_local, spool_room, open_files, stacks, torch, nccl,
+    library, library_fit, switched_on, settings, loads, other_plugin, box_folder, box_room,
+    spool_folder, spool_local, spool_room, open_files, stacks, torch, nccl,
 )  # fmt: skip
 
 

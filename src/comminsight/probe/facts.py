@@ -26,6 +26,7 @@ from comminsight.probe.packages import (
     search_path,
     torch_versions,
 )
+from comminsight.probe.settings import MASK_VARIABLE, Unfit, unfit_settings
 from comminsight.probe.trial import Trial, try_plugin
 
 GLIBC = re.compile(r"glibc (\d+)\.(\d+)")
@@ -63,6 +64,7 @@ class MachineFacts:
     is_plugin_there: bool = False  # what the variable names is a file that the loader finds
     default_plugin: str = ""
     mask: str = ""
+    unfit: tuple[Unfit, ...] = ()
     box_folder: FolderFacts
     spool: FolderFacts
     private_folder: FolderFacts | None = None
@@ -96,7 +98,8 @@ def gather(places: Places, environment: Mapping[str, str]) -> MachineFacts:
         is_plugin_foreign=places.is_plugin_foreign,
         is_plugin_there=is_found(places.plugin, places.library.name, library_path),
         default_plugin=named_on_path(DEFAULT_PLUGIN, library_path),
-        mask=environment.get("COMMINSIGHT_NCCL_MASK", ""),
+        mask=environment.get(MASK_VARIABLE, ""),
+        unfit=unfit_settings(environment),
         box_folder=look_at(places.box_folder),
         spool=look_at(places.spool, follows_links=True),
         private_folder=look_at(places.private_folder) if places.private_folder else None,

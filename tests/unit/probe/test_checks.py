@@ -15,6 +15,7 @@ from comminsight.probe.elf import ElfFacts
 from comminsight.probe.facts import MachineFacts
 from comminsight.probe.folder import FolderFacts, FolderKind
 from comminsight.probe.packages import Found
+from comminsight.probe.settings import Unfit
 from comminsight.probe.trial import Attempt, Probe, Trial
 from comminsight.report.catalogue import LANGUAGES, catalogue
 from comminsight.report.checkup_text import headline, render_checkup
@@ -64,6 +65,13 @@ PROBLEMS = [
     ({"is_disabled": True}, {"switch_variable"}),
     ({"disable_file": "/run/x"}, {"switch_file"}),
     ({"is_disabled": True, "disable_file": "/run/x"}, {"switch_variable", "switch_file"}),
+    ({"is_disabled": True, "trial": probes(inert_reason="off")}, {"switch_variable"}),
+    ({"unfit": (Unfit("V", "x", "number", 1, 2),)}, {"setting_number"}),
+    (
+        {"unfit": (Unfit("V", "x", "mask"), Unfit("W", "/", "run_id"))},
+        {"setting_mask", "setting_run_id"},
+    ),
+    ({"mask": "off"}, {"setting_mask_off"}),
     ({"plugin": "example", "is_plugin_foreign": True}, {"plugin_other"}),
     ({"plugin": "/a/l.so"}, {"plugin_no_file"}),
     ({"box_folder": folder(kind=FolderKind.LINK)}, {"box_no_folder"}),
@@ -199,3 +207,9 @@ def test_checks_are_one_list_of_small_functions():
         re.findall(r"^def (\w+)\(facts: MachineFacts\) -> Iterable\[CheckResult\]", source, re.M)
     )
     assert declared == {check.__name__ for check in CHECKS}
+
+
+def test_releases_with_the_same_trouble_are_one_problem():
+    bad = [Probe(release=name, loaded=True, inert_reason="disk full") for name in ("2.28", "2.30")]
+    (problem,) = examined({"trial": Trial((GOOD_PROBE, *bad))}).having(Standing.PROBLEM)
+    assert problem.found.params["release"] == "2.28, 2.30"
