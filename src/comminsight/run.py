@@ -247,8 +247,7 @@ class Run:
 
     def final_view(self) -> HangEvent:
         """Who is where now, or was where at the first failure or at the last sign of life."""
-        is_running = self.facts.end == "running"
-        sessions = self.sessions
+        sessions, is_running = self.sessions, self.facts.end == "running"
         now_ns = time.monotonic_ns() if is_running else last_sign_ns(sessions)
         failure = first_failure(sessions, self.manifests)
         if failure is not None:
@@ -276,10 +275,9 @@ class Run:
         """The report: facts, coverage, steps, ranks, verdicts; ``ras`` are answers of NCCL's RAS
         that were not asked for by ``run``."""
         measures, coverage = self.measures(clock), self.coverage()
-        communicators = self.trace.communicators
-        is_past = self.facts.end in ENDED
-        events = [renumbered(e, communicators, is_past=is_past) for e in self._hang_files[0]]
-        at_end = with_roles(self.final_view(), communicators)
+        comms, is_past = self.trace.communicators, self.facts.end in ENDED
+        events = [renumbered(e, comms, is_past=is_past) for e in self._hang_files[0]]
+        at_end = with_roles(self.final_view(), comms)
         verdicts = judge_run(self.trace, measures, coverage, events, at_end)
         verdicts, ras_notes = self._with_ras(verdicts, ras, events, at_end)
         n_steps = len(self.aligned_steps)

@@ -156,8 +156,9 @@ class SessionFollower:
         pid: int,
     ) -> SourceBatch:
         chain = self._chain
+        comms = newest_rows([chain.comms] + ([box.comms] if box else []))
         markers = np.concatenate([self._unfinished["record"], records])
-        self._unfinished = unfinished_markers(markers)
+        self._unfinished = unfinished_markers(markers, comms)
         losses = largest_counts([chain.losses] + ([box.losses] if box else []))
         tally = Tally(chain.tally.as_dict())
         tally.merge(self._merger.tally)
@@ -166,7 +167,7 @@ class SessionFollower:
             tally.merge(box.tally)
         return SourceBatch(
             session=session,
-            comms=newest_rows([chain.comms] + ([box.comms] if box else [])),
+            comms=comms,
             records=records,
             losses=losses,
             in_flight=self._unfinished if box is None else box.in_flight,

@@ -11,9 +11,9 @@ from comminsight.capture.box import BoxReading, process_liveness, read_box
 from comminsight.capture.chain import largest_counts, newest_rows
 from comminsight.capture.discovery import SessionPaths, segment_files
 from comminsight.capture.merge import SeqMerger
+from comminsight.capture.standing import standing_slots
 from comminsight.errors import InputError
 from comminsight.format.blackbox import BoxData
-from comminsight.format.layout import SLOT_DTYPE, SLOT_IN_FLIGHT, SLOT_OVERDUE
 from comminsight.format.segment import SegmentData, read_segment
 from comminsight.model.event import empty_batch
 from comminsight.model.hang import Liveness
@@ -47,7 +47,8 @@ class SessionData:
     box. ``losses[comm_index, reason]`` counts ops the recorder passed over (row 0: no communicator
     of its own). ``problems`` are files that could not be read, as messages. From arrival number
     ``complete_from_seq`` on nothing is missing (1: nothing at all; 0: ops were passed over, and
-    nobody knows when). ``nccl_counters`` is what the NCCL door counted, by name.
+    nobody knows when). ``nccl_counters`` is what the NCCL door counted, by name. ``is_cut``: its
+    process did not close its records, and there is no box: more may have been recorded.
     """
 
     identity: SessionIdentity
@@ -64,6 +65,7 @@ class SessionData:
     problems: tuple[str, ...] = ()
     complete_from_seq: int = 1
     nccl_counters: dict[str, int] = field(default_factory=dict)
+    is_cut: bool = False
 
 
 def read_session(paths: SessionPaths) -> SessionData:
@@ -115,6 +117,8 @@ def join_session(
         tally.merge(box.tally)
     losses = largest_counts([part.losses for part in segments] + ([box.losses] if box else []))
     tally.add("capture_lost", capture_lost(losses))
+    is_cut = box is None and not segments[-1].is_sealed
+    tally.add("sessions_cut", int(is_cut))
     witnesses: list[SegmentData | BoxData] = [*segments, *([box] if box else [])]
     comms = newest_rows([witness.comms for witness in witnesses])
     return SessionData(
@@ -122,14 +126,15 @@ def join_session(
         comms=comms,
         records=records,
         losses=losses,
-        in_flight=unfinished_markers(records) if box is None else box.in_flight,
+        in_flight=unfinished_markers(records, comms) if box is None else box.in_flight,
         liveness=Liveness.UNKNOWN,
         tally=tally,
         settings=witnesses[-1].settings,
         clock_pairs=_clock_pairs(segments, box),
         heartbeat_mono_ns=0 if box is None else box.heartbeat_mono_ns,
-        complete_from_seq=0 if tally["capture_lost"] else complete_from(records, merger),
+        complete_from_seq=0 if tally["capture_lost"] or is_cut else complete_from(records, merger),
         nccl_counters=stated_counters(records) if box is None else box.nccl_counters,
+        is_cut=is_cut,
     )
 
 
@@ -189,19 +194,15 @@ def segment_liveness(identity: SessionIdentity, *, is_sealed: bool) -> tuple[Liv
     return (Liveness.CLOSED, -1) if is_sealed else process_liveness(identity)
 
 
-def unfinished_markers(records: np.ndarray) -> np.ndarray:
+def unfinished_markers(records: np.ndarray, comms: np.ndarray) -> np.ndarray:
     """SLOT_DTYPE rows of the ops whose last record is an OPEN or OVERDUE marker, by start."""
     at = np.flatnonzero(is_op(records))[::-1]
     key = records["comm_index"][at].astype(np.int64) << 32 | records["op_seq"][at]
     _, last_at = np.unique(key, return_index=True)
     last = records[at[last_at]]
     is_open = (last["state"] == OpState.OPEN) | (last["state"] == OpState.OVERDUE)
-    markers = last[is_open]
-    slots = np.zeros(len(markers), SLOT_DTYPE)
-    slots["record"] = markers
-    is_overdue = markers["state"] == OpState.OVERDUE
-    slots["state_word"] = np.where(is_overdue, SLOT_OVERDUE, SLOT_IN_FLIGHT)
-    return slots[np.argsort(markers["start_ns"], kind="stable")]
+    slots = standing_slots(last[is_open], comms)
+    return slots[np.argsort(slots["record"]["start_ns"], kind="stable")]
 
 
 def _clock_pairs(segments: Sequence[SegmentData], box: BoxData | None) -> np.ndarray:

@@ -20,6 +20,7 @@ CYCLE_EDGE = "evidence.cycle_edge"
 SIGNATURE = "evidence.signature"
 OTHER_ORIGIN = "evidence.other_origin"
 AT_DEATH = "evidence.at_death"
+NOT_YET = "evidence.not_yet"
 STAGE = "evidence.stage"
 CHANNELS = "evidence.channels"
 PENDING = "evidence.pending"
@@ -60,6 +61,8 @@ MISSING_PEERS = "missing.peers"
 MISSING_RUNS = "missing.runs"
 MISSING_WAITED_FOR = "missing.waited_for"
 MISSING_RECORDS = "missing.records"
+MISSING_BOX = "missing.box"
+MISSING_COUNTS = "missing.counts"
 MISSING_STACK = "missing.stack"
 MISSING_PROGRESS = "missing.progress"
 MISSING_LIVENESS = "missing.liveness"
@@ -88,6 +91,7 @@ CHECK_HOST = "action.check_host"
 END_GROUP = "action.end_group"
 CHECK_LINK = "action.check_link"
 TAKE_STACK = "action.take_stack"
+READ_LOG = "action.read_log"
 COMPARE_PATHS = "action.compare_paths"
 READ_FIRST_ERROR = "action.read_first_error"
 READ_KERNEL_LOG = "action.read_kernel_log"
@@ -112,13 +116,15 @@ CODES: dict[str, tuple[str, ...]] = {
     DIED: ("rank", "exit_status"),
     # the process ended in order while others still wanted it
     LEFT: ("rank",),
-    # alive, and finished another op later_ns after its peers began to wait
+    # began another op later_ns after its peers began to wait
     WENT_ON: ("rank", "later_ns"),
     CYCLE_EDGE: ("waiter", "waited_for", "op", "comm", "match_seq"),
     # what these ranks passed to the op that the members disagree on; root -1: none
     SIGNATURE: ("ranks", "op", "size_bytes", "dtype", "root"),
     # a second origin that fewer ranks wait for
     OTHER_ORIGIN: ("ranks", "n_waiting"),
+    # ranks in an op for age_ns that others have not entered; a hang is judged at limit_ns
+    NOT_YET: ("ranks", "absent", "op", "comm", "match_seq", "age_ns", "limit_ns"),
     AT_DEATH: ("rank", "op", "comm", "match_seq", "age_ns"),
     # how far the op of these ranks came; stage is a code of its own
     STAGE: ("ranks", "op", "comm", "match_seq", "stage"),
@@ -175,6 +181,10 @@ CODES: dict[str, tuple[str, ...]] = {
     RAS_MORE: ("n",),
     MISSING_RANKS: ("ranks",),
     MISSING_RECORDS: ("ranks", "lost"),
+    # what these ranks recorded last: their process did not close its records, and has no box here
+    MISSING_BOX: ("ranks",),
+    # NCCL counted calls of these ranks that no recorder saw, not as many on each: numbers differ
+    MISSING_COUNTS: ("ranks", "comms", "n_calls"),
     # ops of these ranks were recorded without the events that tell their end
     MISSING_KERNEL_EVENTS: ("ranks",),
     # what the network side of these ranks waits for was not recorded
@@ -223,6 +233,8 @@ CODES: dict[str, tuple[str, ...]] = {
     END_GROUP: ("ranks", "op", "comm"),
     CHECK_LINK: ("ranks",),
     # pid in the process's own namespace, "PID" where nobody told it
+    # the process is gone: its log is what is left
+    READ_LOG: ("rank",),
     TAKE_STACK: ("rank", "pid", "host"),
     COMPARE_PATHS: ("ranks", "op", "comm"),
     READ_FIRST_ERROR: ("ranks",),

@@ -12,8 +12,8 @@ from comminsight.diagnosis.waitfor import Origin
 from comminsight.model.hang import Liveness, Presence
 from comminsight.model.verdict import Cause
 
-# share of the overdue limit for which a rank must have been seen communicating elsewhere
-# after its peers began to wait, before it counts as having skipped the op
+# share of the overdue limit after which a rank must have been seen to begin an op elsewhere
+# once its peers had begun to wait, before it counts as having skipped the op
 WENT_ON_RATIO = 0.5
 
 _CAUSE_OF_STAGE = {
@@ -92,7 +92,7 @@ def cause_behind(instance: Instance, rank: int) -> Cause:
 
 
 def went_on(observed: Observed, rank: int, instance: Instance) -> int:
-    """How long after the first member entered ``rank`` was last seen to do something."""
+    """How long after the first member entered ``rank`` last began an op."""
     return observed.states[rank].last_event_ns - instance.start_ns
 
 

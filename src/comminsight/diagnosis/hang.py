@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from msgspec.structs import replace
-
 from comminsight.diagnosis import codes
 from comminsight.diagnosis.chain import hang_chain, hang_coverage, op_name, op_ref
 from comminsight.diagnosis.codes import message
@@ -22,8 +20,9 @@ from comminsight.diagnosis.hang_evidence import (
     stack_of,
     stacks_of,
 )
-from comminsight.diagnosis.killed import judge_killed
-from comminsight.diagnosis.presence import STANDSTILL_RATIO, Observed, observe
+from comminsight.diagnosis.killed import has_failed_first, judge_killed
+from comminsight.diagnosis.presence import Observed, observe
+from comminsight.diagnosis.run_end import before_the_end, left_waiting
 from comminsight.diagnosis.signatures import Mismatch, first_mismatch
 from comminsight.diagnosis.stuck_evidence import pending_evidence, pending_nowhere
 from comminsight.diagnosis.waitfor import WaitGraph
@@ -33,7 +32,7 @@ from comminsight.model.verdict import Cause, Confidence, Evidence, Message, Verd
 
 RULE = "hang"
 MAX_LOOKS = 2
-MIN_SILENT_NS = 250_000_000  # a recorder that lives shows it every 200 ms
+NOTABLE_NS = 3_000_000_000  # waiting that is told while it lasts, before it is judged
 
 # A callback that does not come may also be a thread of the library that does not call.
 TOLD_BY_CALLBACKS = frozenset(
@@ -44,16 +43,19 @@ TOLD_BY_CALLBACKS = frozenset(
 def judge_hang(event: HangEvent, communicators: Sequence[Communicator]) -> Verdict:
     """The verdict on an observed hang; NO_VERDICT with what is missing when it cannot be told.
 
-    Precedence: all processes dead with nothing overdue → how the run ended; members that disagree
-    on one op → the mismatch; otherwise the origin of the wait-for graph that most ranks wait for.
+    Precedence: all processes gone with nothing overdue, and nobody left waiting → how the run
+    ended; members that disagree on one op → the mismatch; otherwise the origin of the wait-for
+    graph that most ranks wait for.
     """
     observed = observe(event, communicators)
     if event.ranks and all(observed.is_gone(state.global_rank) for state in event.ranks):
-        ended = judge_killed(event, communicators)
-        if ended.cause is not Cause.JOB_KILLED or not any(op.is_overdue for op in event.waiting):
-            return ended
-        # killed while it hung: the deaths say nothing about what it hung on
-        observed = observe(_before_the_end(event), communicators)
+        # what ended them while they hung says nothing about what they hung on
+        observed = observe(before_the_end(event), communicators)
+        is_overdue = any(op.is_overdue for op in event.waiting)
+        if has_failed_first(event) or not (is_overdue or left_waiting(observed)):
+            return judge_killed(event, communicators)
+        if not is_overdue:
+            return _left_by(observed) or judge_killed(event, communicators)
     mismatch = first_mismatch(observed.instances)
     if mismatch is not None:
         return _mismatch_verdict(observed, mismatch)
@@ -68,18 +70,13 @@ def judge_hang(event: HangEvent, communicators: Sequence[Communicator]) -> Verdi
     return _verdict(observed, graph, found[0], found[1:])
 
 
-def _before_the_end(event: HangEvent) -> HangEvent:
-    """The event without what the end of the run did to its processes: only who fell silent long
-    before the others had died by then."""
-    last_ns = max(state.last_sign_ns for state in event.ranks)
-    silent_ns = last_ns - max(STANDSTILL_RATIO * event.overdue_limit_ns, MIN_SILENT_NS)
-    ranks = tuple(
-        state
-        if state.liveness is Liveness.DEAD and 0 < state.last_sign_ns < silent_ns
-        else replace(state, liveness=Liveness.UNKNOWN)
-        for state in event.ranks
-    )
-    return replace(event, ranks=ranks)
+def _left_by(observed: Observed) -> Verdict | None:
+    """The verdict on ranks that were gone long before the others; None when waiting does not begin
+    at them."""
+    graph = WaitGraph(observed)
+    found = findings(observed, graph.origins())
+    is_left = bool(found) and set(found[0].culprits) <= set(left_waiting(observed))
+    return _verdict(observed, graph, found[0], found[1:]) if is_left else None
 
 
 def _verdict(
@@ -140,12 +137,27 @@ def _no_verdict(observed: Observed, why: Message) -> Verdict:
         confidence=Confidence.NONE,
         coverage=hang_coverage(observed.event),
         missing=(why, *missing_of(observed, None)),
-        evidence=tuple(pending_evidence(observed)),
+        evidence=(*pending_evidence(observed), *_not_yet_entered(observed)),
         next_actions=tuple(
             _stack_action(observed, rank) for rank in pending_nowhere(observed)[:MAX_LOOKS]
         ),
         chain=hang_chain(observed, None, ()),
     )
+
+
+def _not_yet_entered(observed: Observed) -> Iterator[Evidence]:
+    """Who waits, and who has not come, in the op that somebody has been in for longest; nothing
+    where all that are known to be missing may have come."""
+    for instance in observed.instances[:1]:
+        absent = instance.ranks(Presence.ABSENT)
+        if absent and instance.age_ns >= NOTABLE_NS:
+            op = instance.first_op
+            said = message(
+                codes.NOT_YET, ranks=list(instance.waiters), absent=list(absent),
+                op=op_name(op.op), comm=instance.communicator.label, match_seq=op.match_seq,
+                age_ns=instance.age_ns, limit_ns=observed.event.overdue_limit_ns,
+            )  # fmt: skip
+            yield Evidence(kind="record", message=said, comm_id=op.comm_id, match_seq=op.match_seq)
 
 
 def _confidence(observed: Observed, found: Finding) -> Confidence:
@@ -159,7 +171,11 @@ def _confidence(observed: Observed, found: Finding) -> Confidence:
     if is_doubtful or (found.cause is Cause.PEER_UNREACHABLE and len(found.culprits) == 1):
         return Confidence.LOW
     states = [observed.states[rank] for rank in found.culprits if rank in observed.states]
-    is_unsure = any(state.liveness is Liveness.UNKNOWN for state in states)
+    is_unsure = any(
+        state.liveness is Liveness.UNKNOWN
+        or (observed.event.is_past and state.liveness is Liveness.DEAD and not state.exit_status)
+        for state in states
+    )
     is_partial = len(observed.states) < observed.event.world_size
     is_told_by_callbacks = found.cause in TOLD_BY_CALLBACKS
     if is_unsure or is_partial or is_told_by_callbacks or not found.origin.is_certain:
@@ -211,6 +227,8 @@ def _stack_action(observed: Observed, rank: int) -> Message:
     stack = stack_of(observed, rank)
     if stack is not None and stack.source is not StackSource.NONE:
         return message(codes.READ_STACK, rank=rank)
+    if observed.event.is_past:
+        return message(codes.READ_LOG, rank=rank)
     state = observed.states.get(rank)
     pid = state.pid if state is not None and state.pid > 0 else "PID"
     return message(codes.TAKE_STACK, rank=rank, pid=pid, host=state.host if state else "")

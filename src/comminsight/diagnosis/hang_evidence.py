@@ -88,6 +88,8 @@ def missing_of(observed: Observed, found: Finding | None) -> Iterator[Message]:
         ranks = sorted(state.global_rank for state in lossy)
         lost = sum(state.records_lost for state in lossy)
         yield message(codes.MISSING_RECORDS, ranks=ranks, lost=lost)
+    if cut := sorted(state.global_rank for state in event.ranks if state.is_cut):
+        yield message(codes.MISSING_BOX, ranks=cut)
     yield from missing_of_ops(observed, found.instance if found is not None else None)
     if observed.n_without_communicator:
         yield message(codes.MISSING_COMMUNICATOR, n_ops=observed.n_without_communicator)

@@ -12,8 +12,8 @@ from comminsight.diagnosis import codes
 from comminsight.diagnosis.chain import hang_chain, hang_coverage, op_name, op_ref
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.first_failure import TOGETHER_NS
-from comminsight.diagnosis.presence import Observed, observe
-from comminsight.model.hang import HangEvent, Liveness, RankState
+from comminsight.diagnosis.presence import GONE, Observed, observe
+from comminsight.model.hang import HangEvent, Liveness, Presence, RankState
 from comminsight.model.ranges import missing_ranks
 from comminsight.model.topology import Communicator
 from comminsight.model.verdict import Cause, Confidence, Evidence, Message, Verdict
@@ -44,22 +44,43 @@ def judge_killed(event: HangEvent, communicators: Sequence[Communicator]) -> Ver
         first_bad_op=op_ref(oldest) if oldest is not None else None,
         measures={"n_in_flight": float(len(event.in_flight))},
         chain=hang_chain(observed, oldest, culprits),
-        evidence=(*_deaths(dead), *_in_flight_at_death(observed, dead)),
+        evidence=(*_absent(observed, cause), *_deaths(dead), *_in_flight_at_death(observed, dead)),
         missing=tuple(_missing(event, silent)),
         next_actions=tuple(_actions(dead)),
     )
 
 
 def _cause(event: HangEvent, dead: list[RankState]) -> tuple[Cause, tuple[int, ...]]:
+    failed = _failed_by_themselves(dead)
     if len(dead) < len(event.ranks):
-        return Cause.RANK_DEAD, tuple(sorted(state.global_rank for state in dead))
+        is_over = all(state.liveness in GONE for state in event.ranks)
+        waiting = {op.global_rank for op in event.waiting} if is_over else set()
+        # who was in an op and was killed with the job began nothing; who failed there, may have
+        waiting -= {state.global_rank for state in failed}
+        ranks = tuple(sorted({state.global_rank for state in dead} - waiting))
+        return (Cause.RANK_DEAD, ranks) if ranks else (Cause.JOB_KILLED, ())
     # a rank that failed by itself has a status of its own among the killed
-    failed = [state for state in dead if state.exit_status and not _is_killed(state)]
     if failed and len(failed) < len(dead):
-        first_ns = min(state.last_event_ns for state in failed)
-        ranks = [s.global_rank for s in failed if s.last_event_ns - first_ns <= TOGETHER_NS]
+        first_ns = min(_last_ns(state) for state in failed)
+        ranks = tuple(s.global_rank for s in failed if _last_ns(s) - first_ns <= TOGETHER_NS)
         return Cause.RANK_DEAD, tuple(sorted(ranks))
     return Cause.JOB_KILLED, ()
+
+
+def has_failed_first(event: HangEvent) -> bool:
+    """True when some ranks ended by themselves while all others were killed."""
+    dead = [state for state in event.ranks if _is_dead(state)]
+    failed = _failed_by_themselves(dead)
+    return len(dead) == len(event.ranks) and 0 < len(failed) < len(dead)
+
+
+def _failed_by_themselves(dead: list[RankState]) -> list[RankState]:
+    return [state for state in dead if state.exit_status and not _is_killed(state)]
+
+
+def _last_ns(state: RankState) -> int:
+    """When it was last known to live."""
+    return max(state.last_sign_ns, state.last_event_ns)
 
 
 def _is_dead(state: RankState) -> bool:
@@ -101,6 +122,22 @@ def _in_flight_at_death(observed: Observed, dead: list[RankState]) -> Iterator[E
                 )  # fmt: skip
 
 
+def _absent(observed: Observed, cause: Cause) -> Iterator[Evidence]:
+    """Who had not entered what others were in when the job was ended: a fact, and no cause."""
+    for instance in observed.instances[:1] if cause is Cause.JOB_KILLED else ():
+        ranks = instance.ranks(Presence.ABSENT)
+        entered = [observed.progress(rank, instance.key) for rank in ranks]
+        if ranks:
+            yield Evidence(
+                kind="record", comm_id=instance.key.comm_id, match_seq=instance.key.match_seq,
+                message=message(
+                    codes.ABSENT, ranks=list(ranks), op=op_name(instance.first_op.op),
+                    comm=instance.communicator.label, match_seq=instance.key.match_seq,
+                    last_entered=min(p.last_entered if p is not None else 0 for p in entered),
+                ),
+            )  # fmt: skip
+
+
 def _missing(event: HangEvent, silent: list[int]) -> Iterator[Message]:
     if silent:
         yield message(codes.MISSING_EXIT_STATUS, ranks=silent)
@@ -108,6 +145,8 @@ def _missing(event: HangEvent, silent: list[int]) -> Iterator[Message]:
     unseen = missing_ranks(event.world_size, seen)
     if unseen:
         yield message(codes.MISSING_RANKS, ranks=list(unseen))
+    if cut := sorted(state.global_rank for state in event.ranks if state.is_cut):
+        yield message(codes.MISSING_BOX, ranks=cut)
 
 
 def _actions(dead: list[RankState]) -> Iterator[Message]:

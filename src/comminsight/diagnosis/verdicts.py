@@ -6,10 +6,12 @@ those before the hang may, and both verdicts are given.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from comminsight.diagnosis.hang import judge_hang
+from comminsight.diagnosis.hang import NOTABLE_NS, judge_hang
+from comminsight.diagnosis.hang import RULE as HANG
 from comminsight.diagnosis.killed import judge_killed
+from comminsight.diagnosis.presence import GONE
 from comminsight.diagnosis.straggler import judge_straggler
 from comminsight.model.hang import HangEvent, InFlightOp, Liveness
 from comminsight.model.measures import StragglerMeasures
@@ -41,21 +43,28 @@ def judge_end(
     """What the run hangs in or ended by; empty when neither is remarkable.
 
     Evidence that a launcher gathered comes with stacks. Without one (its process was killed, or
-    the site has its own) the last view tells of ops that the recorders found overdue; not where
-    all ended in order, since then nobody waited. A hang that nobody could be named for is told
-    where there is evidence of whom it waits for.
+    the site has its own) the last view tells: of ops that the recorders found overdue, and of a
+    rank that was gone while others waited on. Where all ended in order, a hang is told only with
+    the rank that it began at: an op may have no end because nobody waited for it. A hang that
+    nobody could be named for is told where there is evidence of whom it waits for, and while it
+    lasts also one that is not yet overdue.
     """
     if lasting:
         return (judge_hang(lasting[-1], trace.communicators),)
-    rules = [judge_killed]
-    has_ended_well = all(state.liveness is Liveness.CLOSED for state in at_end.ranks)
-    if not has_ended_well and any(op.is_overdue for op in at_end.waiting):
-        rules.insert(0, judge_hang)
-    verdicts = [rule(at_end, trace.communicators) for rule in rules]
+    verdicts = [rule(at_end, trace.communicators) for rule in _rules_of_end(at_end)]
+    if all(state.liveness is Liveness.CLOSED for state in at_end.ranks):
+        verdicts = [verdict for verdict in verdicts if verdict.culprits or verdict.rule != HANG]
     found = next((verdict for verdict in verdicts if verdict.cause not in UNREMARKABLE), None)
-    hang = verdicts[0]
-    is_open = hang.cause is Cause.NO_VERDICT and bool(hang.evidence)
-    return tuple(v for v in (found, hang if is_open else None) if v is not None)
+    is_open = verdicts[0].cause is Cause.NO_VERDICT and bool(verdicts[0].evidence)
+    return tuple(v for v in (found, verdicts[0] if is_open else None) if v is not None)
+
+
+def _rules_of_end(at_end: HangEvent) -> list[Callable[..., Verdict]]:
+    waiting = at_end.waiting
+    is_over = bool(at_end.ranks) and all(state.liveness in GONE for state in at_end.ranks)
+    is_overdue = any(op.is_overdue for op in waiting)
+    is_lasting = not at_end.is_past and any(op.age_ns >= NOTABLE_NS for op in waiting)
+    return [judge_hang, judge_killed] if is_overdue or is_over or is_lasting else [judge_killed]
 
 
 def is_unresolved(event: HangEvent, trace: RunTrace) -> bool:

@@ -148,6 +148,8 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True):
     ``is_whole``: all that it recorded, from its first op on, is known to the observer, so that an
     op of which there is no trace was not entered. ``last_sign_ns`` is when its recorder last showed
     that it lived, on the clock that all ranks of the event share; 0 where that is not known.
+    ``last_event_ns`` is when its program last began an op. ``is_cut``: without its black box, it
+    may have recorded more than is known.
     """
 
     global_rank: int
@@ -159,6 +161,7 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True):
     records_lost: int = 0
     is_whole: bool = False
     last_sign_ns: int = 0
+    is_cut: bool = False
 
 
 class HangEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,7 +169,8 @@ class HangEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     ``ranks`` holds only the ranks that left evidence: a rank of the world that is not there is
     *unknown*, never absent. ``communicators`` are those that its numbers (``comm_id``) speak of;
-    empty where the observer did not say.
+    empty where the observer did not say. ``is_past``: the processes have ended since, and nobody
+    can look at them any more.
     """
 
     observed_mono_ns: int
@@ -179,6 +183,7 @@ class HangEvent(msgspec.Struct, frozen=True, kw_only=True):
     stacks: tuple[Stack, ...] = ()
     clock_error_ns: int = 0
     communicators: tuple[Communicator, ...] = ()
+    is_past: bool = False
 
     @property
     def waiting(self) -> tuple[InFlightOp, ...]:

@@ -45,6 +45,8 @@ TALLY_NAMES: dict[str, TallyName] = {
         TallyName("ring_records_overwritten", Severity.LOSS, "ring records gone before reading"),
         TallyName("records_duplicate", Severity.INFO, "records seen in segment and ring"),
         TallyName("seq_gaps", Severity.LOSS, "records missing in a process's arrival numbers"),
+        TallyName("sessions_cut", Severity.LOSS, "processes whose last records are not at hand"),
+        TallyName("calls_unseen", Severity.LOSS, "collectives of NCCL that the recorder never saw"),
         TallyName("capture_lost", Severity.LOSS, "ops the recorder itself counted as lost"),
         TallyName("ops_switched_off", Severity.LOSS, "ops passed over because somebody asked"),
         TallyName("order_read", Severity.INFO, "records given to the reorder stage"),

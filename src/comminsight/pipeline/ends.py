@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from comminsight.capture.session import SessionData
+from comminsight.capture.standing import standing_slots
 from comminsight.diagnosis.first_failure import Fate
 from comminsight.diagnosis.first_failure import first_failure as first_of
-from comminsight.format.layout import SLOT_DTYPE, SLOT_IN_FLIGHT
+from comminsight.format.layout import SLOT_IN_FLIGHT
 from comminsight.model.hang import Liveness
 from comminsight.model.manifest import LaunchManifest, ProcessEnd
 from comminsight.model.ops import OpState
@@ -104,8 +105,7 @@ def before_consequences(session: SessionData, failure: Failure) -> SessionData:
     if name not in failure.later:
         return session
     is_broken = np.isin(session.records["state"], BROKEN)
-    broken = np.zeros(int(is_broken.sum()), SLOT_DTYPE)
-    broken["record"] = session.records[is_broken]
+    broken = standing_slots(session.records[is_broken], session.comms)
     broken["state_word"] = SLOT_IN_FLIGHT
     return replace(
         session,

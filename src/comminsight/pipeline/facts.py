@@ -9,6 +9,8 @@ from comminsight.model.hang import Liveness
 from comminsight.model.manifest import LaunchManifest
 from comminsight.model.report import RunFacts
 
+ENDED = ("exited", "killed")  # as ``run_end`` says
+
 
 def run_end(manifests: Sequence[LaunchManifest], liveness: Sequence[Liveness]) -> str:
     """running, exited, killed or unknown; ``liveness`` of every process that left a record.

@@ -286,9 +286,12 @@ def hang_event(
     )
 
 
-def renumbered(event: HangEvent, communicators: Sequence[Communicator]) -> HangEvent:
+def renumbered(
+    event: HangEvent, communicators: Sequence[Communicator], *, is_past: bool = False
+) -> HangEvent:
     """The event in the numbers of ``communicators``: one that was stored while the run still made
     groups counts them in another order. -1 for one that is not among them."""
+    event = msgspec.structs.replace(event, is_past=is_past)
     if not event.communicators:
         return event
     new_ids = {one.comm_id: comm_id_among(one, communicators) for one in event.communicators}

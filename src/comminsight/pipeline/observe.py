@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
 import numpy as np
 
 from comminsight.capture.session import SessionData
 from comminsight.diagnosis.unlaunched import with_awaited
 from comminsight.format.layout import SLOT_OVERDUE
 from comminsight.model.hang import HangEvent, Liveness, RankState, Stack
+from comminsight.model.records import is_op
 from comminsight.model.tally import NOT_READ
 from comminsight.pipeline.hang_event import RankView, hang_event
 from comminsight.pipeline.load import world_size
@@ -22,18 +24,18 @@ def rank_view(
 ) -> RankView:
     """One session as the hang view takes it; ``has_own_clock``: others are on another node."""
     slots = session.in_flight
-    last = session.records[-1:]
     return RankView(
         state=RankState(
             global_rank=session.identity.global_rank,
             liveness=session.liveness,
             host=session.identity.host,
             pid=session.identity.pid,
-            last_event_ns=int(np.max([last[f].max(initial=0) for f in ("start_ns", "end_ns")])),
+            last_event_ns=last_call_ns(session),
             exit_status=exit_status,
             is_whole=session.complete_from_seq == 1,
             records_lost=session.tally.sum_of(NOT_READ),
-            last_sign_ns=0 if has_own_clock else session.heartbeat_mono_ns,
+            last_sign_ns=0 if has_own_clock else last_seen_ns(session),
+            is_cut=session.is_cut,
         ),
         records=session.records,
         in_flight=np.ascontiguousarray(slots["record"]),
@@ -44,6 +46,24 @@ def rank_view(
         slots=slots,
         comm_sizes=comm_sizes(session.comms),
     )
+
+
+def last_call_ns(session: SessionData) -> int:
+    """When the program last began an op. That one was given up, that counters were written or the
+    recorder was closed is nothing that the program went on with."""
+    records = session.records
+    begun = (records[is_op(records)], session.in_flight["record"])
+    return max(int(rows["start_ns"].max(initial=0)) for rows in begun)
+
+
+def last_seen_ns(session: SessionData) -> int:
+    """When the recorder last showed that it lived; 0 where its black box is not at hand, unless it
+    closed its records: what it did after the last of them is not known."""
+    if session.is_cut:
+        return 0
+    last_ns = int(session.records["end_ns"].max(initial=0))
+    is_told = session.heartbeat_mono_ns or session.liveness is Liveness.CLOSED
+    return max(session.heartbeat_mono_ns, last_ns) if is_told else 0
 
 
 def comm_sizes(comms: np.ndarray) -> np.ndarray:
@@ -62,10 +82,12 @@ def observe(
     overdue_limit_ns: int,
     stacks: Mapping[int, Stack] | None = None,
     exit_statuses: Mapping[str, str] | None = None,
+    is_past: bool = False,
 ) -> HangEvent:
     """Who is where at ``now``: the ops in flight and the progress of every session.
 
-    ``exit_statuses`` are by session, for processes whose end was seen.
+    ``exit_statuses`` are by session, for processes whose end was seen; ``is_past``: the processes
+    have ended since.
     """
     communicators, comm_ids = joined_communicators(sessions)
     ended = exit_statuses or {}
@@ -84,14 +106,22 @@ def observe(
         stacks=stacks,
         communicators=communicators,
     )
-    return with_awaited(event, communicators)
+    return with_awaited(msgspec.structs.replace(event, is_past=is_past), communicators)
 
 
 def last_sign_ns(sessions: Sequence[SessionData]) -> int:
     """The latest instant that any session is known to have lived at, 0 without any."""
     signs = [s.heartbeat_mono_ns for s in sessions]
     ends = [int(s.records["end_ns"].max(initial=0)) for s in sessions]
-    return max([0, *signs, *ends])
+    return max([0, *signs, *ends, *map(last_mark_ns, sessions)])
+
+
+def last_mark_ns(session: SessionData) -> int:
+    """When the last overdue op was found so: not before its limit had passed."""
+    slots = session.in_flight
+    overdue = slots["record"][(slots["state_word"] & 0xFF) == SLOT_OVERDUE]
+    limit_ns = session.settings.get("overdue_limit_ns", 0)
+    return int(overdue["start_ns"].max()) + limit_ns if len(overdue) else 0
 
 
 def killed(sessions: Sequence[SessionData]) -> tuple[int, ...]:

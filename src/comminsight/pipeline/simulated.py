@@ -28,7 +28,7 @@ def simulated_session(rank: SimRank, *, is_finished: bool) -> SessionData:
         comms=rank.comms,
         records=rank.records,
         losses=losses,
-        in_flight=unfinished_markers(rank.records),
+        in_flight=unfinished_markers(rank.records, rank.comms),
         liveness=Liveness.CLOSED if is_finished else Liveness.UNKNOWN,
         tally=tally,
         settings={},

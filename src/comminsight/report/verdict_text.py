@@ -84,6 +84,8 @@ def _headline_code(verdict: Verdict) -> tuple[str, dict[str, MessageParam]]:
         return "headline.DELAY_WANDERS", said["evidence.recurs_rotating"]
     if verdict.cause is Cause.NO_VERDICT and "evidence.pending" in said:
         return "headline.PENDING", said["evidence.pending"]
+    if verdict.cause is Cause.NO_VERDICT and "evidence.not_yet" in said:
+        return "headline.NOT_YET", said["evidence.not_yet"]
     if verdict.cause is Cause.JOB_KILLED and _have_all_failed(verdict):
         return "headline.JOB_FAILED", {}
     if is_open_link(verdict):

@@ -187,7 +187,7 @@ def test_markers_without_an_end_are_the_ops_in_flight(tmp_path: Path) -> None:
     for row in (open_marker(ended, 0), ended, open_marker(hanging, 0), open_marker(late, 0),
                 overdue_marker(late, 0), drain(0, 9.0)):  # fmt: skip
         stream.append(row)
-    slots = unfinished_markers(stream.batch())
+    slots = unfinished_markers(stream.batch(), comm_row())
     assert slots["record"]["op_seq"].tolist() == [3, 2]
     assert (slots["state_word"][0] & 0xFF) == SLOT_OVERDUE
     joined = join_session([segment(tmp_path, stream.batch())], None)
