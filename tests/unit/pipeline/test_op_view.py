@@ -249,6 +249,12 @@ def test_show_wants_a_step_of_a_rank_or_an_op(tmp_path: Path, options: list[str]
     assert cli.main(["show", str(tmp_path), *options]) == ExitCode.USAGE
 
 
+@pytest.mark.parametrize(("seq", "own"), [(4, 4), (5, 5), (6, 4), (23, 4)])
+def test_a_number_within_a_fold_may_be_of_a_collective(tmp_path: Path, seq: int, own: int) -> None:
+    ring = np.concatenate([fold(1, 1.0, 20, op_seq=4), allreduce(2, 100, ms=6, op_seq=5)])
+    assert story(run_of(tmp_path, ring), seq).op_seq == own
+
+
 def boxes(folder: Path, *ranks: tuple[np.ndarray, tuple[InFlight, ...]], **more: Any) -> Run:
     """Ranks 0.. of a world of four in one communicator."""
     for rank, (ring, slots) in enumerate(ranks):
