@@ -10,6 +10,8 @@ has run a small task before.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import os
 import re
 import shutil
@@ -137,12 +139,10 @@ def scale_out(tasks: list[SegmentsTask], executors: dict[str, Executor]) -> dict
 
 def with_ray() -> dict[str, Executor]:
     """The Ray executor on two workers, where Ray is installed."""
-    try:
-        from comminsight.pipeline.ray_executor import RayExecutor
-    except ImportError:
+    if importlib.util.find_spec("ray") is None:
         print("Ray: not installed (pip install 'comminsight[ray]')")
         return {}
-    return {"Ray": RayExecutor(2)}
+    return {"Ray": importlib.import_module("comminsight.pipeline.ray_executor").RayExecutor(2)}
 
 
 def main() -> None:
