@@ -100,6 +100,7 @@ def run_real(planted: Planted, out: Path, lang: str, *, is_hang: bool) -> Path:
         is_stopped_on_hang=is_hang,
         log=out.with_suffix(".log"),
         lang=lang,
+        is_interrupt_ours=True,
     )
     with step_progress(out.with_suffix(".truth.jsonl"), catalogue(lang)):
         run_job(request)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -57,7 +58,7 @@ def chosen(options: argparse.Namespace) -> OwnLauncher:
 def notes(what: OwnLauncher, shell: str, words: Catalogue) -> Iterator[str]:
     """What a reader of the variables should know, one sentence each."""
     spool = what.spool or Path("/tmp") / f"comminsight-{os.geteuid()}" / "spool"  # noqa: S108
-    yield words.text("env.spool", spool=str(spool))
+    yield words.text("env.spool", spool=str(spool), argument=shlex.quote(str(spool)))
     if not what.run_id:
         yield words.text("env.run_id")
     yield words.text("env.old_nccl", folder=str(what.library.parent))
@@ -88,7 +89,10 @@ def main(argv: Sequence[str]) -> int:
     """0; raises InputError when the library or the hook is not installed."""
     options = parser().parse_args(argv)
     words = catalogue(options.lang)
-    print(text_of(chosen(options), options.shell, os.environ, words))
+    what = chosen(options)
+    print(text_of(what, options.shell, os.environ, words))
+    if not sys.stdout.isatty():  # ``eval`` swallows the comments
+        print(next(notes(what, options.shell, words)), file=sys.stderr)
     if theirs := foreign_plugin(os.environ):
         print(words.text("env.replaced", plugin=theirs), file=sys.stderr)
     return 0

@@ -22,9 +22,11 @@ SHELL_SIGNAL_BASE = 128
 
 @dataclass(slots=True)
 class Relay:
-    """Hands signals on to the child; those that come before it is there wait for it."""
+    """Hands signals on to the child; those that come before it is there wait for it. ``seen`` are
+    the numbers of all that came."""
 
     child: subprocess.Popen[bytes] | None = None
+    seen: set[int] = field(default_factory=set)
     _early: list[int] = field(default_factory=list)
 
     def attach(self, child: subprocess.Popen[bytes]) -> None:
@@ -35,6 +37,7 @@ class Relay:
 
     def forward(self, number: int, _frame: FrameType | None) -> None:
         """A key of our terminal reaches the child by itself: twice would be once too often."""
+        self.seen.add(number)
         if number in FROM_TERMINAL and is_in_foreground():
             return
         if self.child is None:

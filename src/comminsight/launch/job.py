@@ -12,6 +12,7 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import stat
 import time
 from collections.abc import Iterator, Sequence
@@ -53,6 +54,7 @@ class RunRequest:
     is_stopped_on_hang: bool = False
     log: Path | None = None  # takes the job's output instead of our own stdout and stderr
     lang: str = "en"
+    is_interrupt_ours: bool = False  # Ctrl-C ends the caller too, once the run is closed
 
 
 def default_run_id() -> str:
@@ -112,6 +114,8 @@ def run_job(request: RunRequest) -> int:
         close_run(paths, spool, manifest_file, closing, watch, reaction)
         with surviving(watch, words):
             tell_end(paths, words, code, reaction.told)
+    if request.is_interrupt_ours and signal.SIGINT in relay.seen:
+        raise KeyboardInterrupt
     return code
 
 

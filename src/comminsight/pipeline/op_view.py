@@ -56,7 +56,10 @@ def find_communicator(communicators: Sequence[Communicator], text: str) -> Commu
     found = next((matching for matching in tries if matching), [])
     if len(found) == 1:
         return found[0]
-    labels = ", ".join(c.label for c in (found or communicators)[:MAX_NAMED])
+    candidates = found or communicators
+    labels = ", ".join(c.label for c in candidates[:MAX_NAMED])
+    if len(candidates) > MAX_NAMED:
+        labels += f", ... ({len(candidates)} in all)"
     what = f"{text!r} names {len(found)} communicators" if found else f"no communicator {text!r}"
     raise InputError(what, next_step=f"give one of: {labels or 'there are none'}")
 

@@ -40,11 +40,22 @@ def read_kept_ras(paths: RunPaths) -> tuple[list[RasReading], list[str]]:
     return sorted(readings, key=lambda reading: reading.observed_mono_ns), unreadable
 
 
+def is_waiting_pipe(path: Path) -> bool:
+    """True for a pipe that has a name of its own: nobody need ever write to it. A pipe that a shell
+    hands over (``/dev/fd/63``) has its writer already."""
+    return path.is_fifo() and path.resolve().parts[:2] != ("/", "proc")
+
+
 def read_ras(path: Path, *, observed_mono_ns: int = 0) -> RasReading:
     """The answer in one file.
 
     Raises InputError when the file cannot be read or is no answer.
     """
+    if is_waiting_pipe(path):
+        raise InputError(
+            "is a named pipe, and reading it may never end", path=str(path),
+            next_step="keep the output of ncclras in a file, or give it as <(ncclras ...)",
+        )  # fmt: skip
     try:
         with path.open("rb") as stream:
             data = stream.read(MAX_ANSWER_BYTES + 1)

@@ -169,8 +169,10 @@ def _chain_nodes(chain: Iterable[ChainLink]) -> list[str]:
 
 def write_verdict(page: Page, verdict: Verdict, report: RunReport) -> None:
     """The block of one verdict: facts and measures, chain, evidence with stacks."""
-    page.heading(_block_heading(verdict), cause=verdict.cause.value)
-    page.fields([*_identity_rows(verdict, report, page.words), *measure_rows(verdict)])
+    rows = [*_identity_rows(verdict, report, page.words), *measure_rows(verdict)]
+    if any(value for _, value in rows):
+        page.heading(_block_heading(verdict), cause=verdict.cause.value)
+        page.fields(rows)
     if verdict.chain:
         page.heading("chain")
         page.fields((link.level.value, _chain_value(link, page.words)) for link in verdict.chain)

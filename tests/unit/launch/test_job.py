@@ -17,17 +17,20 @@ from comminsight.launch.environment import (
     recording_options,
 )
 from comminsight.launch.job import (
+    RunRequest,
     choose_spool,
     collect_spool,
     command_words,
     default_run_id,
     prepare,
     refuse_other_run,
+    run_job,
 )
 from comminsight.launch.reaction import HangReaction
 from comminsight.model.manifest import LaunchManifest
 from comminsight.model.verdict import Cause, Confidence, Coverage, Message, Verdict
-from comminsight.pipeline.manifest import write_manifest
+from comminsight.pipeline.layout import RunPaths
+from comminsight.pipeline.manifest import read_manifests, write_manifest
 
 
 @pytest.mark.parametrize(
@@ -232,3 +235,19 @@ def test_a_run_id_that_is_no_name(text):
 
 def test_a_run_id_as_schedulers_give_it():
     assert checked_run_id("4711_3.batch@c:1") == "4711_3.batch@c:1"
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_an_interrupt_of_the_job_ends_the_caller_only_where_it_is_asked_to(tmp_path, is_ours):
+    """The job sends the interrupt itself; either way its run is closed first."""
+    request = RunRequest(
+        command=("sh", "-c", "kill -INT $PPID; exec sleep 20"), out=tmp_path, run_id="one",
+        is_interrupt_ours=is_ours,
+    )  # fmt: skip
+    if is_ours:
+        with pytest.raises(KeyboardInterrupt):
+            run_job(request)
+    else:
+        assert run_job(request) == 130
+    (manifest,) = read_manifests(RunPaths(tmp_path))[0]
+    assert manifest.exit_code == 130

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from comminsight.cli import main
@@ -138,3 +141,15 @@ def test_a_kept_answer_that_does_not_read_is_a_note(hung):
     assert ras_codes(made.verdicts[0]) == []
     (note,) = [note for note in made.notes if note.code == "note.unreadable"]
     assert note.params == {"n_files": 1, "first": kept.name}
+
+
+def test_a_named_pipe_is_refused_and_one_of_a_shell_is_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(InputError, match="named pipe"):
+        read_ras(pipe)
+    reader, writer = os.pipe()
+    os.write(writer, JSON)
+    os.close(writer)
+    assert read_ras(Path(f"/dev/fd/{reader}")).answer.is_whole
+    os.close(reader)

@@ -62,7 +62,7 @@ HANG = Verdict(
     rule="hang",
     cause=Cause.RANK_NOT_ENTERED,
     confidence=Confidence.MEDIUM,
-    coverage=COVERAGE,
+    coverage=msgspec.structs.replace(COVERAGE, records_lost=0),
     culprits=(3,),
     victims=(0, 1, 2),
     first_bad_op=OpRef(
