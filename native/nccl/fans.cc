@@ -1,11 +1,14 @@
 #include "fans.h"
 
+#include <sched.h>
+
 #include "door.h"
 
 namespace ci::nccl {
 namespace {
 
 constexpr int kSpins = 1000;
+constexpr int kWaits = 1000;  // of a communicator that goes
 constexpr uint32_t kTries = 8;
 constexpr uint32_t kMostFolded = UINT16_MAX;
 
@@ -264,9 +267,12 @@ void settle_fans(Door& d, Group& group) {
 
 void settle_fans_of_comm(Door& d, uint32_t comm) {
   for (Fan& fan : d.fans) {
-    if (stage_of(fan) != Fan::kOpen || load_relaxed(fan.comm) != comm) continue;
-    FanLock lock(fan);
-    if (lock.is_held() && load_relaxed(fan.comm) == comm) settle(d, fan);
+    // Another thread may be splitting it: its calls must not end as a fold and as single ops.
+    for (int i = 0; i < kWaits && stage_of(fan) == Fan::kOpen && load_relaxed(fan.comm) == comm; i++) {
+      FanLock lock(fan);
+      if (lock.is_held() && load_relaxed(fan.comm) == comm) settle(d, fan);
+      if (!lock.is_held()) sched_yield();
+    }
   }
 }
 

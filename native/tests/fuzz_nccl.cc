@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "../comminsight.h"
+#include "life.h"
 #include "nccl_fuzz.h"
 #include "recorder.h"
 #include "stage.h"
@@ -74,10 +75,11 @@ int main(int argc, char** argv) {
     CHECK_EQ(ncclProfiler_v7.finalize(reinterpret_cast<void*>(context)), 0);
   CHECK_EQ(ci_flush(20000), 0);
   const int64_t begun = ci_stat(CI_STAT_OPS_BEGUN);
-  const int64_t in_flight = ci_stat(CI_STAT_OPS_IN_FLIGHT);
+  const ci::Recorder& recorder = *ci::recorder();
   const int64_t lost = lost_numbers();
   const int64_t recycled = ci_stat(CI_STAT_SLOTS_RECYCLED);
   CHECK_EQ(ci_close(), 0);
+  const int64_t in_flight = recorder.stat(CI_STAT_OPS_IN_FLIGHT);  // the last round may have ended some
   const Sum sum = sum_of(stage.records());
   printf("seed %" PRIu64 ": %" PRIu64 " callbacks, %" PRIu64 " communicators, %" PRId64 " ops: done %" PRId64
          ", aborted %" PRId64 ", unobservable %" PRId64 ", lost %" PRId64 ", in flight %" PRId64 "; %" PRId64
