@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -141,6 +142,35 @@ def test_what_does_not_read_is_named_and_the_rest_is_rebuilt(
     assert "deadbeef-9999-77/000001.ciseg" in problem
     assert main(["rebuild", str(tmp_path)]) == 0
     assert "not rebuilt: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_archive", [False, True], ids=["segments", "export"])
+def test_what_does_not_read_any_more_keeps_no_steps_of_an_earlier_rebuild(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], *, is_archive: bool,
+) -> None:  # fmt: skip
+    """Steps of two templates side by side would pass for those of one run."""
+    run = tmp_path / "run"
+    if is_archive:
+        monkeypatch.setattr("comminsight.store.events.RANKS_PER_FILE", 4)
+        monkeypatch.setattr("comminsight.store.sessions.RANKS_PER_FILE", 4)
+        assert main(["export", str(recorded), "--format", "parquet", "--out", str(run)]) == 0
+        broken, _ = sorted((run / "events").glob("*.parquet"))
+    else:
+        shutil.copytree(recorded / "inspector_logs", run / "inspector_logs")
+        broken, *_ = sorted((run / "inspector_logs").glob("*/*.ciseg"))
+    assert main(["rebuild", str(run), "--workers", "1"]) == 0
+    before = files_of(run)
+    broken.write_bytes(b"no such file" * 100)
+    capsys.readouterr()
+    assert main(["rebuild", str(run), "--workers", "1", "--strict"]) == 4
+    gone = before.keys() - files_of(run).keys()
+    assert len(gone) == (8 if is_archive else 2)
+    told = capsys.readouterr()
+    assert {name for name in gone if f"removed: {name.split('.')[0]};" not in told.err} == set()
+    assert told.err.count("not rebuilt: ") == 1
+    assert told.out.startswith("120 steps" if is_archive else "210 steps")
+    assert main(["rebuild", str(run), "--workers", "1"]) == 0
 
 
 def test_a_ray_cluster_of_two_nodes_gives_the_same_though_workers_are_killed(

@@ -10,13 +10,14 @@ from typing import Annotated
 
 import typer
 
-from comminsight.cli.choices import ExecutorKind
-from comminsight.cli.typed import call, progress
-from comminsight.errors import InputError, UsageError
+from comminsight.cli.choices import ExecutorKind, Lang
+from comminsight.cli.typed import call, progress, write_output
+from comminsight.errors import ExitCode, InputError, UsageError
 from comminsight.pipeline.executor import Executor, PoolExecutor, SerialExecutor
 from comminsight.pipeline.layout import RunPaths, run_paths
 from comminsight.pipeline.metadata import write_metadata
 from comminsight.pipeline.rebuild_run import RunRebuilt, is_archive, rebuild_run
+from comminsight.report.catalogue import Catalogue, catalogue
 from comminsight.run import open_run
 
 MAX_RECORDS = 50_000_000  # 128 bytes each, in memory at once for the roles
@@ -35,19 +36,23 @@ def rebuild(
     measures: Annotated[
         bool, typer.Option("--measures", help="waits and blame by range of steps too, in measures/")
     ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="exit 4 when a session could not be rebuilt")
+    ] = False,
+    lang: Annotated[Lang, typer.Option(help="language")] = Lang.EN,
 ) -> int:
     """Rebuild every rank's steps from its raw records and write them into steps/ of the run."""
     progress(f"reading {run}")
     folders = [templates] if templates else []
+    words = catalogue(lang.value)
     chosen = _executor(executor, workers or len(os.sched_getaffinity(0)))
     try:
         found, paths = _rebuilt(run, folders, chosen)
         if measures:
-            _measure(found, paths, chosen)
+            _measure(found, paths, chosen, words)
     finally:
         chosen.close()
-    for problem in found.problems:
-        sys.stderr.write(f"comminsight: not rebuilt: {problem}\n")
+    _say_unread(found, words)
     n_steps, n_sessions = found.n_steps, len(found.sessions)
     if found.is_whole_needed:
         opened = open_run(run, template_folders=folders, is_segments_only=True)
@@ -55,9 +60,22 @@ def rebuild(
         n_steps, n_sessions = sum(map(len, opened.session_steps.values())), len(opened.sessions)
         write_metadata(paths, opened.metadata(is_fresh=True))
     elif not is_archive(run):
-        _write_metadata(found, paths)
-    sys.stdout.write(f"{n_steps} steps of {n_sessions} sessions: {paths.steps}\n")
-    return 0
+        _write_metadata(found, paths, words)
+    write_output(
+        words.text("rebuild.done", n_steps=n_steps, n_sessions=n_sessions, folder=str(paths.steps))
+    )
+    return ExitCode.PARTIAL if strict and found.problems else ExitCode.OK
+
+
+def _warn(line: str) -> None:
+    sys.stderr.write(f"comminsight: {line}\n")
+
+
+def _say_unread(found: RunRebuilt, words: Catalogue) -> None:
+    for problem in found.problems:
+        _warn(words.text("rebuild.left_out", problem=problem))
+    for session_id in found.removed:
+        _warn(words.text("rebuild.removed", session=session_id))
 
 
 def _rebuilt(run: Path, folders: list[Path], executor: Executor) -> tuple[RunRebuilt, RunPaths]:
@@ -69,32 +87,34 @@ def _rebuilt(run: Path, folders: list[Path], executor: Executor) -> tuple[RunReb
     return rebuild_run(paths, executor, folders), paths
 
 
-def _write_metadata(found: RunRebuilt, paths: RunPaths) -> None:
+def _write_metadata(found: RunRebuilt, paths: RunPaths, words: Catalogue) -> None:
     """Roles and layout need all sessions together, which a large run does not fit in memory for."""
     if found.n_records > MAX_RECORDS:
-        sys.stderr.write(
-            f"comminsight: metadata not written: more than {MAX_RECORDS:,} records; "
-            "open_run(DIR).metadata() makes them on a machine with the memory\n"
-        )
+        _warn(words.text("rebuild.no_metadata", n=MAX_RECORDS))
         return
     opened = open_run(paths.root, is_segments_only=True)
     records = (one.record for one in found.sessions if one.record is not None)
     write_metadata(paths, opened.metadata_with(records))
 
 
-def _measure(found: RunRebuilt, paths: RunPaths, executor: Executor) -> None:
+def _measure(found: RunRebuilt, paths: RunPaths, executor: Executor, words: Catalogue) -> None:
     if found.is_whole_needed or not all(one.spans for one in found.sessions):
         raise InputError(
             "measures need segments whose processes say which rank they are", path=str(paths.root),
+            code="no_measures",
             next_step="give the run directory, or leave out --measures and see the report",
         )  # fmt: skip
     from comminsight.pipeline.rebuild_measures import measure_run
 
     tables, problems = measure_run(found, paths.measures, executor)
     for problem in problems:
-        sys.stderr.write(f"comminsight: not measured: {problem}\n")
+        _warn(words.text("rebuild.not_measured", problem=problem))
     n_steps = sum(table.n_steps for table in tables)
-    sys.stdout.write(f"{n_steps} steps measured in {len(tables)} ranges: {paths.measures}\n")
+    write_output(
+        words.text(
+            "rebuild.measured", n_steps=n_steps, n_ranges=len(tables), folder=str(paths.measures)
+        )
+    )
 
 
 def _executor(kind: ExecutorKind, workers: int) -> Executor:
@@ -104,6 +124,8 @@ def _executor(kind: ExecutorKind, workers: int) -> Executor:
         except ImportError as error:
             raise UsageError(
                 f"Ray is not installed: {error}",
+                code="no_ray",
+                reason=str(error),
                 next_step="pip install 'comminsight[ray]', or leave out --executor ray",
             ) from error
         return RayExecutor(workers, address=os.environ.get("RAY_ADDRESS", ""))

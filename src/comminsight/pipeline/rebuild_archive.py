@@ -9,7 +9,7 @@ import msgspec
 
 from comminsight.pipeline.executor import Executor
 from comminsight.pipeline.layout import RunPaths
-from comminsight.pipeline.rebuild_run import RunRebuilt, by_rank, run_tasks
+from comminsight.pipeline.rebuild_run import RunRebuilt, by_rank, remove_steps, run_tasks
 from comminsight.pipeline.rebuild_tasks import Rebuilt, run_through, stepper_for
 from comminsight.store.archive import Archive
 from comminsight.store.events import EVENTS, NET, NOTICES
@@ -38,7 +38,11 @@ def rebuild_archive(
     names = sorted(path.stem for path in (root / FOLDER).glob("*.json"))
     tasks = [ParquetTask(str(root), name, str(paths.steps), templates) for name in names]
     found = run_tasks(executor, rebuild_parquet, tasks, paths, template_folders)
-    return RunRebuilt(tuple(sorted(found.sessions, key=by_rank)), found.problems)
+    removed: tuple[str, ...] = ()
+    if found.problems:  # whose they are the unreadable file would have to say: all but the new ones
+        there = {path.stem for path in paths.steps.glob("*.jsonl")}
+        removed = remove_steps(paths.steps, there - found.session_ids)
+    return RunRebuilt(tuple(sorted(found.sessions, key=by_rank)), found.problems, removed=removed)
 
 
 def rebuild_parquet(task: ParquetTask) -> tuple[Rebuilt, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ from comminsight.pipeline.templates import load_templates
 class RunRebuilt:
     """Sessions by rank, one life each, and what could not be read.
 
+    ``removed``: ids of sessions that could not be read and had steps of an earlier rebuild; these
+    are gone, since steps of other templates compare with none of the new ones.
     ``is_whole_needed``: some process did not say which rank it was, or held several; only all
     sessions together can tell, so rebuild the run as a whole.
     """
@@ -36,6 +38,7 @@ class RunRebuilt:
     sessions: tuple[Rebuilt, ...]
     problems: tuple[str, ...] = ()
     is_whole_needed: bool = False
+    removed: tuple[str, ...] = ()
 
     @property
     def n_steps(self) -> int:
@@ -46,6 +49,11 @@ class RunRebuilt:
     def n_records(self) -> int:
         """Records read."""
         return sum(one.n_records for one in self.sessions)
+
+    @property
+    def session_ids(self) -> set[str]:
+        """Ids of what was rebuilt."""
+        return {one.identity.session_id for one in self.sessions}
 
 
 def is_archive(root: Path) -> bool:
@@ -65,7 +73,9 @@ def rebuild_run(
     steps, templates = str(paths.steps), tuple(str(folder) for folder in template_folders)
     tasks = [SegmentsTask(str(folder), steps, templates) for folder in folders]
     found = run_tasks(executor, rebuild_segments, tasks, paths, template_folders)
-    return _sorted_out(found, is_spool=paths.is_spool)
+    unread = {folder.name for folder in folders} - found.session_ids
+    removed = remove_steps(paths.steps, unread)
+    return replace(_sorted_out(found, is_spool=paths.is_spool), removed=removed)
 
 
 def run_tasks(
@@ -89,6 +99,7 @@ def run_tasks(
     if problems and not rebuilt:
         raise InputError(
             f"none of its files can be read; the first: {problems[0]}", path=str(paths.root),
+            code="none_read", reason=problems[0],
             next_step="check that the whole run directory was copied",
         )  # fmt: skip
     return RunRebuilt(tuple(rebuilt), tuple(sorted(problems)))
@@ -111,10 +122,20 @@ def by_rank(one: Rebuilt) -> tuple[int, str]:
     return one.identity.global_rank, one.identity.session_id
 
 
+def remove_steps(folder: Path, session_ids: Iterable[str]) -> tuple[str, ...]:
+    """The ids of the given sessions that had steps in the folder; they have none now."""
+    removed = []
+    for session_id in sorted(session_ids):
+        own = [folder / f"{session_id}{ending}" for ending in (".jsonl", ".session.json")]
+        if any(path.is_file() for path in own):
+            removed.append(session_id)
+        for path in own:
+            path.unlink(missing_ok=True)
+    return tuple(removed)
+
+
 def _forget(lives: Iterable[Rebuilt]) -> None:
     """Steps of earlier lives are not those of the run; their records stay."""
     for one in lives:
         if one.steps_path:
-            steps = Path(one.steps_path)
-            steps.unlink(missing_ok=True)
-            steps.with_name(f"{one.identity.session_id}.session.json").unlink(missing_ok=True)
+            remove_steps(Path(one.steps_path).parent, [one.identity.session_id])
