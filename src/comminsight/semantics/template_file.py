@@ -29,6 +29,7 @@ from comminsight.semantics.template_lines import FILE, SourceLines
 
 _Member = TypeVar("_Member", bound=Enum)
 
+MAX_INTEGER = 1 << 62  # more than any op has bytes, and what compares with it fits 64 bits
 LEARNERS = frozenset({"gradient_bytes", "until_open", "in_flight"})
 _FILE_KEYS = {"file_version", "template"}
 _TEMPLATE_KEYS = {
@@ -133,6 +134,10 @@ class _Place:
                 f"{key} must be a whole number of at least {minimum}",
                 f"write {key} = {minimum} or more" if key in table else f"add {key} = {minimum}",
                 word=value,
+            )
+        if value > MAX_INTEGER:
+            raise self.key(key).error(
+                f"{key} must be at most 2^62 = {MAX_INTEGER}", f"leave out {key}", word=value
             )
         return value
 

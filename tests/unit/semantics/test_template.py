@@ -63,6 +63,8 @@ def complaint_about(text: str) -> InputError:
         ("close = [", "closed = [", 10, "unknown key 'closed'"),
         ('name = "x"', "", 3, "without a name"),
         ("max_bytes = 8", "max_bytes = -2", 10, "max_bytes must be"),
+        ("max_bytes = 8", f"max_bytes = {10**23}", 10, "max_bytes must be at most 2^62"),
+        ("priority = 7", f"priority = {2**62 + 1}", 6, "priority must be at most 2^62"),
         ('anchor = "close"', 'learn = "magic"', 9, "unknown word 'magic'"),
         ('anchor = "close"', 'learn = "in_flight"', 10, "close is learnt"),
         ("is_anchor_proof = true", "is_anchor_proof = 1", 11, "must be true or false"),
