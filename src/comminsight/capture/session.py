@@ -12,6 +12,7 @@ from comminsight.capture.chain import largest_counts, newest_rows
 from comminsight.capture.discovery import SessionPaths, segment_files
 from comminsight.capture.merge import SeqMerger
 from comminsight.capture.standing import standing_slots
+from comminsight.capture.unseen import unseen_calls
 from comminsight.errors import InputError
 from comminsight.format.blackbox import BoxData
 from comminsight.format.segment import SegmentData, read_segment
@@ -49,6 +50,7 @@ class SessionData:
     ``complete_from_seq`` on nothing is missing (1: nothing at all; 0: ops were passed over, and
     nobody knows when). ``nccl_counters`` is what the NCCL door counted, by name. ``is_cut``: its
     process did not close its records, and there is no box: more may have been recorded.
+    ``unseen_calls`` are collectives of NCCL by ``comm_index`` that no recorder was told of.
     """
 
     identity: SessionIdentity
@@ -66,6 +68,7 @@ class SessionData:
     complete_from_seq: int = 1
     nccl_counters: dict[str, int] = field(default_factory=dict)
     is_cut: bool = False
+    unseen_calls: dict[int, int] = field(default_factory=dict)
 
 
 def read_session(paths: SessionPaths) -> SessionData:
@@ -121,20 +124,26 @@ def join_session(
     tally.add("sessions_cut", int(is_cut))
     witnesses: list[SegmentData | BoxData] = [*segments, *([box] if box else [])]
     comms = newest_rows([witness.comms for witness in witnesses])
+    in_flight = unfinished_markers(records, comms) if box is None else box.in_flight
+    since_seq = 0 if tally["capture_lost"] or is_cut else complete_from(records, merger)
+    is_whole = since_seq == 1 and not is_tail
+    unseen = unseen_calls(records, in_flight["record"], comms) if is_whole else {}
+    tally.add("calls_unseen", sum(unseen.values()))
     return SessionData(
         identity=join_identity([witness.identity for witness in witnesses]),
         comms=comms,
         records=records,
         losses=losses,
-        in_flight=unfinished_markers(records, comms) if box is None else box.in_flight,
+        in_flight=in_flight,
         liveness=Liveness.UNKNOWN,
         tally=tally,
         settings=witnesses[-1].settings,
         clock_pairs=_clock_pairs(segments, box),
         heartbeat_mono_ns=0 if box is None else box.heartbeat_mono_ns,
-        complete_from_seq=0 if tally["capture_lost"] or is_cut else complete_from(records, merger),
+        complete_from_seq=since_seq,
         nccl_counters=stated_counters(records) if box is None else box.nccl_counters,
         is_cut=is_cut,
+        unseen_calls=unseen,
     )
 
 

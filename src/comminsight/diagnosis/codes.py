@@ -20,7 +20,9 @@ CYCLE_EDGE = "evidence.cycle_edge"
 SIGNATURE = "evidence.signature"
 OTHER_ORIGIN = "evidence.other_origin"
 AT_DEATH = "evidence.at_death"
+AT_CUT = "evidence.at_cut"
 NOT_YET = "evidence.not_yet"
+IN_FLIGHT_SINCE = "evidence.in_flight_since"
 STAGE = "evidence.stage"
 CHANNELS = "evidence.channels"
 PENDING = "evidence.pending"
@@ -66,6 +68,7 @@ MISSING_COUNTS = "missing.counts"
 MISSING_STACK = "missing.stack"
 MISSING_PROGRESS = "missing.progress"
 MISSING_LIVENESS = "missing.liveness"
+MISSING_END_TIME = "missing.end_time"
 MISSING_COMMUNICATOR = "missing.communicator"
 MISSING_MEMBERS = "missing.members"
 MISSING_OVERDUE = "missing.overdue"
@@ -109,6 +112,8 @@ CODES: dict[str, tuple[str, ...]] = {
     ABSENT: ("ranks", "op", "comm", "match_seq", "last_entered"),
     # ranks that entered an op and wait in it, the oldest for age_ns
     IN_FLIGHT: ("ranks", "op", "comm", "match_seq", "age_ns"),
+    # the same where it is not known how long they went on to wait
+    IN_FLIGHT_SINCE: ("ranks", "op", "comm", "match_seq", "age_ns"),
     # ranks that wait for ranks that wait
     WAITS_TRANSITIVELY: ("ranks", "culprits"),
     ALL_PRESENT: ("ranks", "op", "comm", "match_seq", "age_ns"),
@@ -125,6 +130,8 @@ CODES: dict[str, tuple[str, ...]] = {
     OTHER_ORIGIN: ("ranks", "n_waiting"),
     # ranks in an op for age_ns that others have not entered; a hang is judged at limit_ns
     NOT_YET: ("ranks", "absent", "op", "comm", "match_seq", "age_ns", "limit_ns"),
+    # where the known records of a dead rank end
+    AT_CUT: ("rank", "op", "comm", "match_seq"),
     AT_DEATH: ("rank", "op", "comm", "match_seq", "age_ns"),
     # how far the op of these ranks came; stage is a code of its own
     STAGE: ("ranks", "op", "comm", "match_seq", "stage"),
@@ -200,6 +207,8 @@ CODES: dict[str, tuple[str, ...]] = {
     # ranks of which nothing recorded tells how far they came
     MISSING_PROGRESS: ("ranks", "comm"),
     MISSING_LIVENESS: ("ranks",),
+    # whether these ranks were gone before the others
+    MISSING_END_TIME: ("ranks",),
     # ops in flight on communicators that no table names
     MISSING_COMMUNICATOR: ("n_ops",),
     # members of a communicator that no evidence names

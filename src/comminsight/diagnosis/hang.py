@@ -15,6 +15,7 @@ from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.findings import Finding, findings
 from comminsight.diagnosis.hang_evidence import (
     evidence_of,
+    is_cut,
     missing_of,
     signatures_of,
     stack_of,
@@ -94,16 +95,24 @@ def _verdict(
         victims=main.victims,
         comm_id=instance.key.comm_id if instance is not None else -1,
         first_bad_op=op_ref(instance) if instance is not None else None,
-        measures={
-            "longest_wait_ns": float(instance.age_ns if instance is not None else 0),
-            "n_waiting": float(len(main.victims)),
-            "n_waiting_directly": float(len(set(direct) & set(main.victims))),
-        },
+        measures=_waits(observed, main, direct),
         chain=hang_chain(observed, instance, culprits),
         evidence=(*evidence_of(observed, main, direct), *_other_origins(others)),
         missing=tuple(missing_of(observed, main)),
         next_actions=tuple(_actions(observed, main)),
     )
+
+
+def _waits(observed: Observed, main: Finding, direct: tuple[int, ...]) -> dict[str, float]:
+    """How long, as far as that is known, and how many."""
+    instance = main.instance
+    counts = {
+        "n_waiting": float(len(main.victims)),
+        "n_waiting_directly": float(len(set(direct) & set(main.victims))),
+    }
+    if is_cut(observed, instance):
+        return counts
+    return {"longest_wait_ns": float(instance.age_ns if instance is not None else 0)} | counts
 
 
 def _mismatch_verdict(observed: Observed, mismatch: Mismatch) -> Verdict:

@@ -8,6 +8,7 @@ from comminsight.diagnosis import codes
 from comminsight.diagnosis.chain import dtype_name, op_name
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.findings import Finding, went_on
+from comminsight.diagnosis.miscounts import missing_counts
 from comminsight.diagnosis.presence import Instance, Observed
 from comminsight.diagnosis.signatures import Mismatch
 from comminsight.diagnosis.stuck_evidence import missing_of_ops, pending_evidence, stage_evidence
@@ -24,16 +25,17 @@ CALLED_CAUSES = frozenset({Cause.GROUP_MISUSE, Cause.HOST_BLOCKED, Cause.KERNEL_
 def evidence_of(observed: Observed, found: Finding, direct: tuple[int, ...]) -> Iterator[Evidence]:
     """Absent, waiting, dead or gone on, then the stacks of the culprits verbatim."""
     instance = found.instance
+    in_flight = codes.IN_FLIGHT_SINCE if is_cut(observed, instance) else codes.IN_FLIGHT
     if found.origin.cycle:
         yield from _cycle(found)
     elif instance is not None and instance.is_complete:
         yield _instance_evidence(codes.ALL_PRESENT, instance, instance.waiters)
     elif instance is not None and found.cause is Cause.NO_VERDICT:
-        yield _instance_evidence(codes.IN_FLIGHT, instance, instance.waiters)
+        yield _instance_evidence(in_flight, instance, instance.waiters)
     elif instance is not None:
         if found.cause not in CALLED_CAUSES:
             yield _absence(observed, found, instance)
-        yield _instance_evidence(codes.IN_FLIGHT, instance, instance.waiters)
+        yield _instance_evidence(in_flight, instance, instance.waiters)
     if instance is not None:
         yield from stage_evidence(instance)
     yield from pending_evidence(observed)
@@ -47,6 +49,12 @@ def evidence_of(observed: Observed, found: Finding, direct: tuple[int, ...]) -> 
     for rank in found.culprits:
         yield from _process(observed, found, rank)
     yield from stacks_of(observed, found.culprits)
+
+
+def is_cut(observed: Observed, instance: Instance | None) -> bool:
+    """True when it is not known how long the members in it went on to wait: no black box tells."""
+    waiters = instance.waiters if instance is not None else ()
+    return any(observed.states[rank].is_cut for rank in waiters if rank in observed.states)
 
 
 def signatures_of(mismatch: Mismatch) -> Iterator[Evidence]:
@@ -90,6 +98,8 @@ def missing_of(observed: Observed, found: Finding | None) -> Iterator[Message]:
         yield message(codes.MISSING_RECORDS, ranks=ranks, lost=lost)
     if cut := sorted(state.global_rank for state in event.ranks if state.is_cut):
         yield message(codes.MISSING_BOX, ranks=cut)
+    if observed.miscounts:
+        yield missing_counts(observed.miscounts, observed.communicators)
     yield from missing_of_ops(observed, found.instance if found is not None else None)
     if observed.n_without_communicator:
         yield message(codes.MISSING_COMMUNICATOR, n_ops=observed.n_without_communicator)
@@ -123,7 +133,8 @@ def _missing_of_finding(observed: Observed, found: Finding) -> Iterator[Message]
     states = [observed.states[rank] for rank in found.culprits if rank in observed.states]
     unsure = [state.global_rank for state in states if state.liveness is Liveness.UNKNOWN]
     if unsure:
-        yield message(codes.MISSING_LIVENESS, ranks=unsure)
+        is_past = observed.event.is_past
+        yield message(codes.MISSING_END_TIME if is_past else codes.MISSING_LIVENESS, ranks=unsure)
     silent = [s.global_rank for s in states if s.liveness is Liveness.DEAD and not s.exit_status]
     if silent:
         yield message(codes.MISSING_EXIT_STATUS, ranks=silent)

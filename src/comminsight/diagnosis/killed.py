@@ -16,7 +16,7 @@ from comminsight.diagnosis.presence import GONE, Observed, observe
 from comminsight.model.hang import HangEvent, Liveness, Presence, RankState
 from comminsight.model.ranges import missing_ranks
 from comminsight.model.topology import Communicator
-from comminsight.model.verdict import Cause, Confidence, Evidence, Message, Verdict
+from comminsight.model.verdict import Cause, Confidence, Evidence, Message, MessageParam, Verdict
 
 RULE = "killed"
 
@@ -31,12 +31,14 @@ def judge_killed(event: HangEvent, communicators: Sequence[Communicator]) -> Ver
     if not dead:
         return _without_death(observed)
     cause, culprits = _cause(event, dead)
+    if cause is Cause.JOB_KILLED and any(s.is_cut and not s.exit_status for s in dead):
+        cause = Cause.NO_VERDICT  # who was gone first stands in their black boxes
     oldest = observed.instances[0] if observed.instances else None
     silent = sorted(state.global_rank for state in dead if not state.exit_status)
     return Verdict(
         rule=RULE,
         cause=cause,
-        confidence=Confidence.MEDIUM if silent else Confidence.HIGH,
+        confidence=_confidence(cause, silent),
         coverage=hang_coverage(event),
         culprits=culprits,
         victims=_victims(event, culprits) if cause is Cause.RANK_DEAD else (),
@@ -48,6 +50,12 @@ def judge_killed(event: HangEvent, communicators: Sequence[Communicator]) -> Ver
         missing=tuple(_missing(event, silent)),
         next_actions=tuple(_actions(dead)),
     )
+
+
+def _confidence(cause: Cause, silent: list[int]) -> Confidence:
+    if cause is Cause.NO_VERDICT:
+        return Confidence.NONE
+    return Confidence.MEDIUM if silent else Confidence.HIGH
 
 
 def _cause(event: HangEvent, dead: list[RankState]) -> tuple[Cause, tuple[int, ...]]:
@@ -112,10 +120,16 @@ def _in_flight_at_death(observed: Observed, dead: list[RankState]) -> Iterator[E
     for instance in observed.instances:
         for op in instance.ops:
             if op.global_rank in ranks:
-                said = message(
-                    codes.AT_DEATH, rank=op.global_rank, op=op_name(op.op),
-                    comm=instance.communicator.label, match_seq=op.match_seq, age_ns=op.age_ns,
-                )  # fmt: skip
+                params: dict[str, MessageParam] = {
+                    "rank": op.global_rank, "op": op_name(op.op),
+                    "comm": instance.communicator.label, "match_seq": op.match_seq,
+                }  # fmt: skip
+                is_cut = observed.states[op.global_rank].is_cut
+                said = (
+                    message(codes.AT_CUT, **params)
+                    if is_cut
+                    else message(codes.AT_DEATH, **params, age_ns=op.age_ns)
+                )
                 yield Evidence(
                     kind="record", message=said, global_rank=op.global_rank, comm_id=op.comm_id,
                     op_seq=op.op_seq, match_seq=op.match_seq,
@@ -124,7 +138,7 @@ def _in_flight_at_death(observed: Observed, dead: list[RankState]) -> Iterator[E
 
 def _absent(observed: Observed, cause: Cause) -> Iterator[Evidence]:
     """Who had not entered what others were in when the job was ended: a fact, and no cause."""
-    for instance in observed.instances[:1] if cause is Cause.JOB_KILLED else ():
+    for instance in observed.instances[:1] if cause is not Cause.RANK_DEAD else ():
         ranks = instance.ranks(Presence.ABSENT)
         entered = [observed.progress(rank, instance.key) for rank in ranks]
         if ranks:

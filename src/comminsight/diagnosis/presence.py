@@ -7,6 +7,9 @@ whose own record ends before the op is *absent*, alive or dead: had it entered, 
 show it. *Behind* is a rank that called the op of an NCCL communicator and whose kernel has long not
 begun, while another member's runs.
 
+In a communicator whose members miss unlike numbers of calls, no number means the same op on all:
+it has no instances.
+
 Ops of which nothing could tell that they had ended are no instances: their ranks have entered.
 P2P ops without one known partner (folds, calls whose peer was not seen) are no instances either,
 and where a rank made such calls, none of its P2P there is known to be absent.
@@ -18,6 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from comminsight.diagnosis.miscounts import Miscounts, miscounts_of
 from comminsight.diagnosis.stuck_op import BEFORE_KERNEL, IN_KERNEL, Stage, stage_of
 from comminsight.model.hang import HangEvent, InFlightOp, Liveness, Presence, Progress, RankState
 from comminsight.model.ops import P2P_OPS, Op
@@ -104,6 +108,7 @@ class Observed:
     instances: tuple[Instance, ...] = ()
     n_without_communicator: int = 0
     peerless: tuple[InFlightOp, ...] = ()
+    miscounts: Miscounts = field(default_factory=dict)
     _progress: dict[StreamKey, Progress] = field(default_factory=dict)
 
     def is_gone(self, global_rank: int) -> bool:
@@ -128,6 +133,7 @@ class Observed:
         if progress is not None and progress.last_entered >= key.match_seq:
             return Presence.ENTERED
         is_told = not (key.is_p2p and self._made_peerless_calls(global_rank, key))
+        is_told = is_told and not self._is_in_miscounted(global_rank)
         return Presence.ABSENT if is_told and _is_telling(state, progress) else Presence.UNKNOWN
 
     def _made_peerless_calls(self, global_rank: int, key: InstanceKey) -> bool:
@@ -135,6 +141,13 @@ class Observed:
         kinds = (Op.SEND, Op.RECV, Op.ALL_TO_ALL)
         streams = ((global_rank, key.comm_id, -1, int(kind), key.is_replay) for kind in kinds)
         return any(stream in self._progress for stream in streams)
+
+    def _is_in_miscounted(self, global_rank: int) -> bool:
+        """True when it is inside an op of which nobody can say which it is: that may hold it."""
+        return any(
+            op.global_rank == global_rank and op.comm_id in self.miscounts
+            for op in self.event.waiting
+        )
 
     def _comm_rank(self, global_rank: int, comm_id: int) -> int:
         return self.communicators[comm_id].members.index(global_rank)
@@ -155,12 +168,15 @@ def observe(event: HangEvent, communicators: Iterable[Communicator]) -> Observed
         event,
         {communicator.comm_id: communicator for communicator in communicators},
         {state.global_rank: state for state in event.ranks},
+        miscounts=miscounts_of(event),
         _progress={_stream_key(entry): entry for entry in event.progress},
     )
     grouped: dict[InstanceKey, list[InFlightOp]] = {}
     entered: dict[InstanceKey, list[int]] = {}
     n_without = 0
     for op in event.in_flight:
+        if op.comm_id in observed.miscounts:
+            continue
         key = _key(op, observed.communicators)
         if key is None:
             n_without += not (op.is_peerless and op.comm_id in observed.communicators)
@@ -174,7 +190,8 @@ def observe(event: HangEvent, communicators: Iterable[Communicator]) -> Observed
     )
     return Observed(
         event, observed.communicators, observed.states, tuple(instances), n_without,
-        tuple(op for op in event.waiting if op.is_peerless), observed._progress,
+        tuple(op for op in event.waiting if op.is_peerless), observed.miscounts,
+        observed._progress,
     )  # fmt: skip
 
 

@@ -17,7 +17,8 @@ MAX_SILENT_NS = 2_000_000_000  # by then whatever ends a job has ended the proce
 
 def before_the_end(event: HangEvent) -> HangEvent:
     """The event with those alive that were ended together; unknown where no sign of life is."""
-    silent_ns = max(state.last_sign_ns for state in event.ranks) - needed_silence_ns(event)
+    signs = (state.last_sign_ns for state in event.ranks)
+    silent_ns = max(event.observed_mono_ns, *signs) - needed_silence_ns(event)
     ranks = tuple(
         replace(state, liveness=_liveness_before(state, silent_ns)) for state in event.ranks
     )

@@ -37,7 +37,7 @@ def with_awaited(event: HangEvent, communicators: Sequence[Communicator]) -> Han
 def _is_awaited(op: InFlightOp, told: set[InstanceKey], observed: Observed) -> bool:
     if not op.is_unlaunched or op.kind != RecordKind.COLLECTIVE:
         return False
-    if op.comm_id not in observed.communicators:
+    if op.comm_id not in observed.communicators or op.comm_id in observed.miscounts:
         return False
     return _key(op) in told or (op.op in SYNCHRONISING_OPS and _lacks_member(op, observed))
 

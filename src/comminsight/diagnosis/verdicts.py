@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from comminsight.diagnosis import codes
 from comminsight.diagnosis.hang import NOTABLE_NS, judge_hang
 from comminsight.diagnosis.hang import RULE as HANG
 from comminsight.diagnosis.killed import judge_killed
+from comminsight.diagnosis.miscounts import without_numbers
 from comminsight.diagnosis.presence import GONE
 from comminsight.diagnosis.straggler import judge_straggler
 from comminsight.model.hang import HangEvent, InFlightOp, Liveness
@@ -19,6 +21,7 @@ from comminsight.model.ops import OpState
 from comminsight.model.trace import RankTrace, RunTrace
 from comminsight.model.verdict import Cause, Coverage, Verdict
 
+WITHHELD = {codes.MISSING_COUNTS, codes.MISSING_BOX}
 UNREMARKABLE = (Cause.HEALTHY, Cause.NO_VERDICT)
 
 
@@ -33,6 +36,7 @@ def judge_run(
     lasting = [event for event in events if is_unresolved(event, trace)]
     ended = judge_end(lasting, at_end, trace)
     speed = judge_straggler(measures, trace.communicators, coverage)
+    speed = without_numbers(speed, trace)
     # that speed tells nothing is no news beside what the run hangs in or ended by
     return ended if ended and speed.cause in UNREMARKABLE else (*ended, speed)
 
@@ -55,8 +59,14 @@ def judge_end(
     if all(state.liveness is Liveness.CLOSED for state in at_end.ranks):
         verdicts = [verdict for verdict in verdicts if verdict.culprits or verdict.rule != HANG]
     found = next((verdict for verdict in verdicts if verdict.cause not in UNREMARKABLE), None)
-    is_open = verdicts[0].cause is Cause.NO_VERDICT and bool(verdicts[0].evidence)
+    is_open = bool(verdicts) and _is_open(verdicts[0])
     return tuple(v for v in (found, verdicts[0] if is_open else None) if v is not None)
+
+
+def _is_open(verdict: Verdict) -> bool:
+    """True for a hang that nobody is named for, of which something is known all the same."""
+    why = {message.code for message in verdict.missing}
+    return verdict.cause is Cause.NO_VERDICT and bool(verdict.evidence or WITHHELD & why)
 
 
 def _rules_of_end(at_end: HangEvent) -> list[Callable[..., Verdict]]:

@@ -121,6 +121,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     is_replay: bool = False
     last_end_ns: int = 0
     is_current: bool | None = None
+    n_unseen: int = 0  # calls in the communicator that nobody was told of: the numbers lack them
 
 
 class StackSource(StrEnum):

@@ -5,6 +5,7 @@ These hold numpy arrays and are therefore dataclasses; nothing here is serialise
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,11 +18,13 @@ from comminsight.model.topology import Communicator, SessionIdentity
 class RankTrace:
     """One session's ops: ``OP_DTYPE`` rows of kind COLLECTIVE or P2P that have ended, each op once,
     sorted by (start_ns, seq). ``comm_ids[comm_index]`` is the run's ``comm_id``, -1 if unknown.
-    Times are the session's own CLOCK_MONOTONIC."""
+    Times are the session's own CLOCK_MONOTONIC. ``unseen_calls``: by ``comm_index`` the calls that
+    nobody was told of, so that numbers of ops lack them."""
 
     session: SessionIdentity
     ops: np.ndarray
     comm_ids: np.ndarray
+    unseen_calls: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def global_rank(self) -> int:

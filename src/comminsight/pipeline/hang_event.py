@@ -50,6 +50,7 @@ class RankView:
     complete_from_seq: int = 1
     slots: np.ndarray | None = None
     comm_sizes: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    unseen_calls: Mapping[int, int] = field(default_factory=dict)
 
 
 def comm_id_of(view: RankView, comm_index: int) -> int:
@@ -258,6 +259,7 @@ def stream_progress(view: RankView, key: int, done: Last, recorded: Last, inside
         is_replay=stream.is_replay,
         last_end_ns=done.end_ns,
         is_current=is_inside or recorded.seq >= view.complete_from_seq > 0,
+        n_unseen=view.unseen_calls.get(stream.comm_index, 0),
     )
 
 

@@ -45,6 +45,7 @@ def rank_view(
         complete_from_seq=session.complete_from_seq,
         slots=slots,
         comm_sizes=comm_sizes(session.comms),
+        unseen_calls=session.unseen_calls,
     )
 
 

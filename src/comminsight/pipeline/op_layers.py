@@ -36,6 +36,7 @@ MASKED_KERNEL = "layer.masked_kernel"
 MASKED_NETWORK = "layer.masked_network"
 NO_PROXY = "layer.no_proxy"
 NO_KERNEL_SEEN = "layer.no_kernel"
+NO_BOX = "layer.no_box"
 FIRST_ABI_WITH_CALLS = 5
 HIDES_TASK = (EndReason.NO_TASK, EndReason.COPY_ENGINE)
 OF_STEPS = ("posted_bytes", "transmitted_bytes", "done_bytes", "n_send_steps", "n_recv_steps")
@@ -49,7 +50,8 @@ Facts = dict[str, MessageParam]
 class OpSource:
     """Everything recorded of one op: its record (``OP_DTYPE``, one row), the op in flight where it
     has not ended, its network summary (``NET_DTYPE``), and what its communicator's row says.
-    ``has_network``: the session recorded the network of some op."""
+    ``has_network``: the session recorded the network of some op; ``is_cut``: what it was doing last
+    stands in a black box that is not at hand."""
 
     row: np.ndarray
     in_flight: InFlightOp | None
@@ -57,6 +59,12 @@ class OpSource:
     backend: int
     abi_version: int
     has_network: bool
+    is_cut: bool = False
+
+    @property
+    def not_yet(self) -> str:
+        """Why what follows was not seen of an op that has not ended."""
+        return NO_BOX if self.is_cut else NOT_YET
 
     def offset_ns(self, at_ns: int) -> int:
         """Time since the call."""
@@ -116,7 +124,7 @@ def _no_task(op: OpSource) -> str:
     if op.backend != Backend.NCCL:
         return NO_LAYERS
     if op.in_flight is not None:
-        return "" if op.has(SlotFlag.TASK_SEEN) else NOT_YET
+        return "" if op.has(SlotFlag.TASK_SEEN) else op.not_yet
     reason = int(op.row["reason"])
     return end_reason_code(reason) if reason in HIDES_TASK else ""
 
@@ -132,7 +140,7 @@ def _no_kernel(op: OpSource) -> str:
     if op.in_flight is not None:
         if op.has(SlotFlag.NO_KERNEL_EVENTS):
             return MASKED_KERNEL
-        return "" if op.in_flight.started_mask or op.in_flight.stopped_mask else NOT_YET
+        return "" if op.in_flight.started_mask or op.in_flight.stopped_mask else op.not_yet
     if int(op.row["reason"]):
         is_masked = op.row["reason"] == EndReason.NO_KERNEL_EVENTS
         return MASKED_KERNEL if is_masked else end_reason_code(int(op.row["reason"]))
@@ -171,6 +179,8 @@ def _network(op: OpSource) -> Layer:
     reason = NO_LAYERS
     if op.backend == Backend.NCCL:
         reason = NO_PROXY if op.has_network else MASKED_NETWORK
+        if op.is_cut and op.in_flight is not None:
+            reason = NO_BOX
     if not op.has(SlotFlag.NETWORK_SEEN) or op.in_flight is None:
         return _layer("network", reason, {})
     flying = op.in_flight

@@ -35,8 +35,9 @@ def parse_op(text: str) -> tuple[str, int]:
     name, _, number = text.rpartition(":")
     if not name or not number.isascii() or not number.isdigit() or len(number) > MAX_DIGITS:
         raise InputError(
-            f"{text!r} is no op", next_step="give COMM:SEQ, such as 'GLOBAL default_pg#0:41'"
-        )
+            f"{text!r} is no op", next_step="give COMM:SEQ, such as 'GLOBAL default_pg#0:41'",
+            code="no_op_name", text=text,
+        )  # fmt: skip
     return name, int(number)
 
 
@@ -61,7 +62,12 @@ def find_communicator(communicators: Sequence[Communicator], text: str) -> Commu
     if len(candidates) > MAX_NAMED:
         labels += f", ... ({len(candidates)} in all)"
     what = f"{text!r} names {len(found)} communicators" if found else f"no communicator {text!r}"
-    raise InputError(what, next_step=f"give one of: {labels or 'there are none'}")
+    labels = labels or "none"
+    raise InputError(
+        what, next_step=f"give one of: {labels}",
+        code="many_communicators" if found else "no_communicator",
+        text=text, n=len(found), known=labels,
+    )  # fmt: skip
 
 
 def _is_hash_of(text: str, communicator: Communicator) -> bool:
@@ -101,13 +107,19 @@ def op_stories(
     communicator = find_communicator(communicators, name)
     wanted = [s for s in sessions if global_rank in {None, s.identity.global_rank}]
     if not wanted:
-        raise InputError(f"no rank {global_rank} in this run")
+        known = ", ".join(str(s.identity.global_rank) for s in sessions[:16]) or "none"
+        raise InputError(
+            f"no rank {global_rank} in this run", next_step=f"ranks seen: {known}",
+            code="no_rank", rank=global_rank, known=known,
+        )  # fmt: skip
     ranks = [_Rank(s, comm_ids[s.identity.session_id], communicator) for s in wanted]
     stories = [story for rank in ranks if (story := _story(rank, op_seq)) is not None]
     if not stories:
         raise InputError(
-            f"no op {op_seq} of {communicator.label} was recorded", next_step=_range(ranks)
-        )
+            f"no op {op_seq} of {communicator.label} was recorded",
+            next_step=f"recorded op_seq: {(known := _range(ranks))}",
+            code="no_op", op_seq=op_seq, comm=communicator.label, known=known,
+        )  # fmt: skip
     return OpStories(
         schema_version=VIEW_SCHEMA_VERSION, run_id=run_id, comm_label=communicator.label,
         op_seq=op_seq, ops=tuple(stories),
@@ -156,7 +168,7 @@ def _range(ranks: Sequence[_Rank]) -> str:
         for r in ranks
     ]
     known = np.concatenate([np.zeros(0, np.uint32), *numbers])
-    return f"op_seq {known.min()} to {known.max()} were" if len(known) else "none of it was"
+    return f"{known.min()}-{known.max()}" if len(known) else "none"
 
 
 def _story(rank: _Rank, op_seq: int) -> OpStory | None:
@@ -205,7 +217,7 @@ def _told(rank: _Rank, row: np.ndarray, flying: InFlightOp | None, own: np.ndarr
         row=row, in_flight=flying, net=net[0] if len(net) else None,
         backend=int(rank.communicator.backend),
         abi_version=int(comm["abi_version"][0]) if len(comm) else 0,
-        has_network=len(net_summaries(session.records)) > 0,
+        has_network=len(net_summaries(session.records)) > 0, is_cut=session.is_cut,
     )  # fmt: skip
     called_ns = int(row["enqueue_ns"]) or int(row["start_ns"])
     identity, peer = session.identity, int(row["peer_or_root"])

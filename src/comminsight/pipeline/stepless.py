@@ -18,6 +18,7 @@ from comminsight.pipeline.rebuild import SessionSteps
 
 MAX_KINDS = 8
 TOO_FEW_STEPS = "missing.steps"
+MISCOUNTED = "missing.counts"
 
 
 def explained(
@@ -28,12 +29,17 @@ def explained(
         return tuple(verdicts)
     missing, actions = why_no_steps(loaded, trace)
     return tuple(
-        msgspec.structs.replace(verdict, missing=missing, next_actions=actions)
+        msgspec.structs.replace(verdict, missing=(*_kept(verdict), *missing), next_actions=actions)
         if verdict.cause is Cause.NO_VERDICT
         and any(message.code == TOO_FEW_STEPS for message in verdict.missing)
         else verdict
         for verdict in verdicts
     )
+
+
+def _kept(verdict: Verdict) -> tuple[Message, ...]:
+    """What is missing besides steps, and would be with them."""
+    return tuple(message for message in verdict.missing if message.code == MISCOUNTED)
 
 
 def why_no_steps(

@@ -52,6 +52,7 @@ def run_trace(
             session=s.identity,
             ops=finished_ops(s.records),
             comm_ids=comm_ids[s.identity.session_id],
+            unseen_calls=s.unseen_calls,
         )
         for s in sessions
     )

@@ -85,4 +85,4 @@ def test_a_job_killed_while_it_hung_is_judged_for_what_it_hung_on() -> None:
     verdict = judge_hang(event(4, waiting, [came(3, 0, 8)], states=states), WORLD)
     assert (verdict.cause, verdict.culprits) == (Cause.RANK_NOT_ENTERED, (3,))
     assert verdict.confidence is Confidence.MEDIUM
-    assert verdict.missing[0].code == codes.MISSING_LIVENESS
+    assert verdict.missing[0].code == codes.MISSING_END_TIME
