@@ -23,13 +23,22 @@ class ExitCode(IntEnum):
 
 
 class CommInsightError(Exception):
-    """A failure the user can act on: what happened, and what to do next."""
+    """A failure the user can act on: what happened, and what to do next.
+
+    ``code`` and ``params`` name the same sentences in the catalogue (``error.CODE``,
+    ``next.CODE``), for readers of another language; without a code there is the English alone.
+    """
 
     exit_code = ExitCode.INTERNAL
 
-    def __init__(self, message: str, *, next_step: str = "") -> None:
+    def __init__(
+        self, message: str, *, next_step: str = "", code: str = "", **params: object
+    ) -> None:
         super().__init__(message)
         self.next_step = next_step
+        self.code = code
+        self.params = params
+        self.path = ""
 
 
 class UsageError(CommInsightError):
@@ -43,8 +52,11 @@ class InputError(CommInsightError):
 
     exit_code = ExitCode.BAD_INPUT
 
-    def __init__(self, message: str, *, path: str = "", next_step: str = "") -> None:
-        super().__init__(f"{path}: {message}" if path else message, next_step=next_step)
+    def __init__(
+        self, message: str, *, path: str = "", next_step: str = "", code: str = "", **params: object
+    ) -> None:
+        said = f"{path}: {message}" if path else message
+        super().__init__(said, next_step=next_step, code=code, **params)
         self.path = path
 
 

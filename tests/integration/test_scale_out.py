@@ -217,6 +217,6 @@ def test_the_command_writes_the_measures_beside_the_steps(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["rebuild", str(run), "--workers", "1", "--measures"]) == 0
-    assert "30 steps measured in 1 ranges: " in capsys.readouterr().out
+    assert "30 steps measured in 1 range: " in capsys.readouterr().out
     table = pq.read_table(run / "measures" / "steps-000000-000029.parquet")
     assert (table.num_rows, table.schema.metadata[b"comminsight.schema_version"]) == (240, b"1")

@@ -11,6 +11,8 @@ from comminsight import __version__
 from comminsight.cli.verbs import VERBS
 from comminsight.errors import CommInsightError, ExitCode
 
+LANGUAGES = ("en", "zh")
+
 
 def usage() -> str:
     """The text of ``comminsight --help``."""
@@ -29,12 +31,29 @@ def usage() -> str:
     )
 
 
-def fail(error: CommInsightError) -> int:
+def fail(error: CommInsightError, lang: str = "en") -> int:
     """Print what happened and what to do next; the error's exit code."""
-    print(f"comminsight: {error}", file=sys.stderr)
-    if error.next_step:
-        print(f"  next: {error.next_step}", file=sys.stderr)
+    text, next_line = str(error), f"next: {error.next_step}" if error.next_step else ""
+    if lang != "en":
+        from comminsight.report.error_text import error_in, next_in
+
+        text, next_line = error_in(error, lang), next_in(error, lang)
+    print(f"comminsight: {text}", file=sys.stderr)
+    if next_line:
+        print(f"  {next_line}", file=sys.stderr)
     return int(error.exit_code)
+
+
+def language(words: Sequence[str]) -> str:
+    """The language that the options ask for, before they are read as such; of several the last."""
+    pairs = zip(words, [*words[1:], ""], strict=True)
+    options = words[: words.index("--")] if "--" in words else words
+    given = [
+        word.partition("=")[2] or following
+        for word, following in list(pairs)[: len(options)]
+        if word.partition("=")[0] == "--lang"
+    ]
+    return given[-1] if given and given[-1] in LANGUAGES else "en"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = dispatch(words)
         sys.stdout.flush()
     except CommInsightError as error:
-        return fail(error)
+        return fail(error, language(words))
     except KeyboardInterrupt:
         return int(ExitCode.INTERRUPTED)
     except BrokenPipeError:  # the reader of our output went away: not an error of ours

@@ -43,7 +43,10 @@ def main(argv: Sequence[str]) -> int:
     options = parser().parse_args(argv)
     command = command_words(options.command)
     if not command:
-        raise UsageError("no command given", next_step="comminsight run -- torchrun ... train.py")
+        raise UsageError(
+            "no command given", next_step="comminsight run -- torchrun ... train.py",
+            code="no_command",
+        )  # fmt: skip
     given_id = options.run_id
     run_id = checked_run_id(default_run_id() if given_id is None else given_id)
     request = RunRequest(

@@ -38,7 +38,9 @@ def show(
     With --op, show one op from its call over task and kernel to the network, on all ranks or one.
     """
     if bool(op) == (step is not None) or (step is not None and rank is None):
-        raise UsageError("say which ops", next_step="give --rank R --step N, or --op COMM:SEQ")
+        raise UsageError(
+            "say which ops", next_step="give --rank R --step N, or --op COMM:SEQ", code="which_ops"
+        )
     progress(f"reading {run}")
     opened = open_run(run, template_folders=[templates] if templates else [])
     width = terminal_width()

@@ -45,6 +45,7 @@ def guarded(function: Callable[..., int], *args: Any, **options: Any) -> int:
         drop_output()
         raise InputError(
             f"{error.strerror}", path=str(error.filename or "the output"),
+            code="system", reason=error.strerror,
             next_step="make room or give another place",
         ) from error  # fmt: skip
     return code

@@ -93,6 +93,8 @@ def start(
     except OSError as error:
         raise InputError(
             f"cannot start the command: {error.strerror}",
+            code="no_start",
+            reason=error.strerror,
             path=command[0],
             next_step="check the words after `--`",
         ) from error

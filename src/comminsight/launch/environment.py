@@ -78,7 +78,10 @@ def within(value: float, said: str, limits: tuple[float, float]) -> float:
     """``value``; raises UsageError showing what was ``said`` when it is not in ``limits``."""
     low, high = limits
     if not low <= value <= high:
-        raise UsageError(f"{said} is not a number from {low:g} to {high:g}")
+        raise UsageError(
+            f"{said} is not a number from {low:g} to {high:g}",
+            code="not_within", said=said, low=f"{low:g}", high=f"{high:g}",
+        )  # fmt: skip
     return value
 
 
@@ -111,6 +114,8 @@ def checked_run_id(text: str) -> str:
     if not RUN_ID.fullmatch(text) or not text.strip("."):
         raise UsageError(
             f"run id: {text!r} cannot be the name of a folder",
+            code="bad_run_id",
+            text=text,
             next_step="use up to 128 letters, digits and the characters @ + = : , . _ -",
         )
     return text
@@ -131,6 +136,7 @@ def native_library() -> Path:
     if not path.is_file():
         raise InputError(
             "the native recorder is not installed",
+            code="no_library",
             path=str(path),
             next_step="run `make native`, or reinstall the wheel for this platform",
         )
@@ -143,6 +149,7 @@ def inject_package() -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise InputError(
             "the package comminsight_inject is not installed",
+            code="no_inject",
             next_step="reinstall comminsight: both packages are in one wheel",
         )
     return Path(next(iter(spec.submodule_search_locations)))

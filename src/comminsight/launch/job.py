@@ -161,6 +161,8 @@ def starting(out: Path) -> Iterator[None]:
     except OSError as error:
         raise InputError(
             f"cannot write the run directory: {error.strerror}",
+            code="unwritable_out",
+            reason=error.strerror,
             path=str(out),
             next_step="choose another one with --out",
         ) from error
@@ -176,6 +178,10 @@ def refuse_other_run(paths: RunPaths, run_id: str) -> None:
         if manifest.run_id != run_id:
             raise UsageError(
                 f"{paths.root} holds run {manifest.run_id} already",
+                code="other_run",
+                folder=str(paths.root),
+                run_id=manifest.run_id,
+                argument=shlex.quote(manifest.run_id),
                 next_step=f"another --out, or --run-id {shlex.quote(manifest.run_id)} to record a "
                 "restart of that run",
             )

@@ -80,12 +80,16 @@ def run_paths(path: str | Path) -> RunPaths:
     if not root.exists():
         raise InputError(
             "no such directory",
+            code="no_directory",
             path=str(root),
             next_step="give the directory that `comminsight run` printed",
         )
     if not root.is_dir():
         raise InputError(
-            "not a directory", path=str(root), next_step="give the run directory, not a file in it"
+            "not a directory",
+            path=str(root),
+            code="no_folder",
+            next_step="give the run directory, not a file in it",
         )
     paths = RunPaths(root)
     if paths.segments.is_dir() or paths.boxes.is_dir():
@@ -95,6 +99,7 @@ def run_paths(path: str | Path) -> RunPaths:
         raise InputError(
             "not a CommInsight run: neither inspector_logs/ nor blackbox/ is in it, nor what "
             "recorders write (folders of sessions, *.box)",
+            code="no_run",
             path=str(root),
             next_step="give the directory that `comminsight run` printed, or COMMINSIGHT_SPOOL",
         )

@@ -79,6 +79,8 @@ def load_run(
     if problems and not sessions:
         raise InputError(
             f"none of its files can be read; the first: {problems[0]}",
+            code="none_read",
+            reason=problems[0],
             path=str(paths.root),
             next_step="check that the whole run directory was copied",
         )

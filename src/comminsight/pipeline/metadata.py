@@ -142,6 +142,7 @@ def write_metadata(paths: RunPaths, document: RunMetadata) -> Path:
     except OSError as error:
         raise InputError(
             f"cannot be written: {error.strerror}", path=str(path),
+            code="unwritable_run", reason=error.strerror,
             next_step="copy the run to a place where you may write, and rebuild it there",
         ) from error  # fmt: skip
     return path
@@ -159,7 +160,8 @@ def read_metadata(paths: RunPaths) -> RunMetadata | None:
         return None
     except (msgspec.DecodeError, OSError) as error:
         raise InputError(
-            f"is no metadata of a run: {error}", path=str(path),
+            f"is no metadata of a run: {error}", path=str(path), code="bad_metadata",
+            reason=str(error),
             next_step="delete the file and run `comminsight rebuild`",
         ) from error  # fmt: skip
     major = METADATA_SCHEMA_VERSION.partition(".")[0]

@@ -53,7 +53,7 @@ def read_ras(path: Path, *, observed_mono_ns: int = 0) -> RasReading:
     """
     if is_waiting_pipe(path):
         raise InputError(
-            "is a named pipe, and reading it may never end", path=str(path),
+            "is a named pipe, and reading it may never end", path=str(path), code="ras_pipe",
             next_step="keep the output of ncclras in a file, or give it as <(ncclras ...)",
         )  # fmt: skip
     try:
@@ -61,7 +61,8 @@ def read_ras(path: Path, *, observed_mono_ns: int = 0) -> RasReading:
             data = stream.read(MAX_ANSWER_BYTES + 1)
     except OSError as error:
         raise InputError(
-            f"cannot be read: {error.strerror}", path=str(path),
+            f"cannot be read: {error.strerror}", path=str(path), code="ras_unread",
+            reason=error.strerror,
             next_step="give the file that the output of ncclras was kept in",
         ) from error  # fmt: skip
     answer = parse_ras(data, path=str(path))

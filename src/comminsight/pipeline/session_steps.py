@@ -167,5 +167,6 @@ class SessionStepper:
 def _unwritable(path: Path, error: OSError) -> InputError:
     return InputError(
         f"cannot be written: {error.strerror}", path=str(path),
+        code="unwritable_run", reason=error.strerror,
         next_step="copy the run to a place where you may write, and rebuild it there",
     )  # fmt: skip

@@ -28,6 +28,8 @@ def write_steps(paths: RunPaths, steps: Mapping[str, tuple[StepSummary, ...]]) -
     except OSError as error:
         raise InputError(
             f"cannot be written: {error.strerror}",
+            code="unwritable_run",
+            reason=error.strerror,
             path=str(paths.steps),
             next_step="copy the run to a place where you may write, and rebuild it there",
         ) from error

@@ -54,10 +54,11 @@ def find_rank(trace: RunTrace, global_rank: int) -> RankTrace:
     for rank in trace.ranks:
         if rank.global_rank == global_rank:
             return rank
-    known = ", ".join(str(r.global_rank) for r in trace.ranks[:16])
+    known = ", ".join(str(r.global_rank) for r in trace.ranks[:16]) or "none"
     raise InputError(
-        f"no rank {global_rank} in this run", next_step=f"ranks seen: {known or 'none'}"
-    )
+        f"no rank {global_rank} in this run", next_step=f"ranks seen: {known}",
+        code="no_rank", rank=global_rank, known=known,
+    )  # fmt: skip
 
 
 def find_step(
@@ -70,8 +71,9 @@ def find_step(
     own = [a.step for a in aligned if global_rank in a.members]
     known = f"{own[0]} to {own[-1]}" if own else "none"
     raise InputError(
-        f"rank {global_rank} has no step {step}", next_step=f"its closed steps: {known}"
-    )
+        f"rank {global_rank} has no step {step}", next_step=f"its closed steps: {known}",
+        code="no_step", rank=global_rank, step=step, known=known,
+    )  # fmt: skip
 
 
 def window_bounds(rank: RankTrace, window: StepSummary) -> tuple[int, int]:

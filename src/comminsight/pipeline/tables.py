@@ -19,5 +19,8 @@ def arrow() -> ModuleType:
         return importlib.import_module(TABLES)
     except ImportError as error:
         raise InputError(
-            f"tables need {error.name or 'pyarrow'}", next_step="pip install 'comminsight[store]'"
+            f"tables need {error.name or 'pyarrow'}",
+            next_step="pip install 'comminsight[store]'",
+            code="no_tables",
+            package=error.name or "pyarrow",
         ) from error

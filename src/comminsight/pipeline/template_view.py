@@ -29,7 +29,10 @@ def template_view(
     shown = global_rank if global_rank != ANY_RANK else _telling(by_rank)
     if shown not in by_rank:
         known = ", ".join(map(str, sorted(by_rank)[:16])) or "none"
-        raise InputError(f"no rank {shown} in this run", next_step=f"ranks seen: {known}")
+        raise InputError(
+            f"no rank {shown} in this run", next_step=f"ranks seen: {known}",
+            code="no_rank", rank=shown, known=known,
+        )  # fmt: skip
     won = Counter(one.template for one in by_rank.values() if one.template)
     winner = won.most_common(1)[0][0] if won else ""
     template = next((t for t in templates if t.name == winner), None)

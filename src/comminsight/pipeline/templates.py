@@ -44,7 +44,8 @@ def _load(name: str, text: str) -> tuple[LoadedTemplate, ...]:
     except tomllib.TOMLDecodeError as error:
         found = _SYNTAX_LINE.search(str(error))
         raise InputError(
-            f"not TOML: {error}", path=f"{name}:{found[1]}" if found else name,
+            f"not TOML: {error}", code="not_toml", reason=str(error),
+            path=f"{name}:{found[1]}" if found else name,
             next_step="mend the line; docs/templates.md shows the form of a template",
         ) from error  # fmt: skip
     file = parse_template_file(document, path=name, text=text)
@@ -78,7 +79,10 @@ def template_files(folder: Path) -> list[Path]:
     files = sorted(folder.glob("*.toml"))
     if not files:
         what = "no template (*.toml) in it" if folder.is_dir() else "no such folder of templates"
-        raise InputError(what, path=str(folder), next_step="give a folder of TOML files")
+        raise InputError(
+            what, path=str(folder), next_step="give a folder of TOML files",
+            code="no_template" if folder.is_dir() else "no_template_folder",
+        )  # fmt: skip
     return files
 
 
@@ -88,7 +92,11 @@ def read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
-            f"cannot be read: {error}", path=str(path), next_step="give a TOML file in UTF-8"
+            f"cannot be read: {error}",
+            path=str(path),
+            next_step="give a TOML file in UTF-8",
+            code="unread_template",
+            reason=str(error),
         ) from error
 
 
@@ -105,6 +113,7 @@ def _refuse_equal_names(own: Sequence[LoadedTemplate]) -> None:
         if name in seen:
             raise InputError(
                 f"template {name!r} is also in {seen[name]}", path=loaded.place,
+                code="same_template", name=name, place=seen[name],
                 next_step="give one of them another name",
             )  # fmt: skip
         seen[name] = loaded.place
@@ -118,6 +127,12 @@ def _refuse_rivals(templates: Sequence[LoadedTemplate]) -> None:
             f"template {other.name!r} and {one.name!r} ({places[one.name]}) have priority "
             f"{one.priority}, and both could win",
             path=places[other.name],
+            code="rival_templates",
+            name=other.name,
+            other=one.name,
+            place=places[one.name],
+            priority=one.priority,
+            taken=taken,
             next_step="give one another priority, or let it forbid what the other requires; "
             f"taken: {', '.join(map(str, taken))}",
         )

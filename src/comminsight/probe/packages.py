@@ -45,6 +45,8 @@ def search_path(python: str) -> tuple[str, ...]:
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise InputError(
             f"cannot ask this Python for its packages: {error}",
+            code="python_silent",
+            reason=str(error),
             path=python,
             next_step="give the interpreter of the training environment with --python",
         ) from error

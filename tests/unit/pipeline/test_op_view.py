@@ -219,7 +219,7 @@ def test_an_op_that_is_not_there(tmp_path: Path) -> None:
     run = run_of(tmp_path, gpu_op())
     with pytest.raises(InputError, match="no op 7 of") as caught:
         run.op_stories("#0:7")
-    assert caught.value.next_step == "op_seq 1 to 1 were"
+    assert caught.value.next_step == "recorded op_seq: 1-1"
     with pytest.raises(InputError, match="no rank 3"):
         run.op_stories("#0:1", global_rank=3)
 
