@@ -16,19 +16,30 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from comminsight.model.step import StepSummary
+from comminsight.model.event import OP_DTYPE
+from comminsight.model.ops import DType, Op, OpState, RecordKind
+from comminsight.model.step import PhaseKind, StepSummary
 from comminsight.pipeline.rebuild import settings_with
 from comminsight.pipeline.rebuild_archive import ParquetTask, rebuild_parquet
 from comminsight.pipeline.rebuild_tasks import SegmentsTask, rebuild_segments
 from comminsight.pipeline.session_steps import SessionStepper
 from comminsight.pipeline.snapshots import snapshot_path
-from comminsight.semantics.engine import SessionEngine
+from comminsight.semantics import phases as phases_module
+from comminsight.semantics.engine import EngineSnapshot, SessionEngine
 from comminsight.semantics.template import Template
 from comminsight.store import events
 from comminsight.store.archive import Archive
 from comminsight.store.events import SessionEvents, block_name, export_all
 from comminsight.store.sessions import export_sessions, session_entry
-from tests.builders import MS, identity, net_summary, notice, segment_bytes, write_segment
+from tests.builders import (
+    MS,
+    comm_row,
+    identity,
+    net_summary,
+    notice,
+    segment_bytes,
+    write_segment,
+)
 from tests.builders.segment import header_json
 from tests.laws.test_engine_laws import COMMS, CUTS, TEMPLATES, streams
 
@@ -203,3 +214,66 @@ def test_other_templates_refuse_the_snapshot_and_give_their_own_steps(
     seen = follower.stepper.path.read_bytes()
     assert seen == whole(batch, NEW_TEMPLATES)
     assert b'"template":"newer"' in seen
+
+
+MAX_TRACED = 50
+PARAMETERS, NUMBER, NORM = 1 << 20, 8, 400  # sizes: of a unit, of what a checkpoint gathers
+
+
+def sharded_job(plan: list[tuple[int, int]]) -> np.ndarray:
+    """Records of FSDP2: per step (units, gathers of a checkpoint behind it)."""
+    ops: list[tuple[Op, int, DType]] = []
+    for n_units, n_between in plan:
+        gather = (Op.ALL_GATHER, PARAMETERS, DType.FLOAT32)
+        ops += [gather] * n_units
+        ops += [gather, (Op.REDUCE_SCATTER, PARAMETERS, DType.FLOAT32)] * n_units
+        ops += [(Op.ALL_REDUCE, NORM, DType.FLOAT32)]
+        ops += [(Op.ALL_GATHER, NUMBER, DType.INT64)] * n_between
+    rows = np.zeros(len(ops), OP_DTYPE)
+    rows["op"], rows["size_bytes"], rows["dtype"] = np.array(ops).T
+    rows["count"] = rows["size_bytes"] // np.where(rows["dtype"] == DType.INT64, 8, 4)
+    rows["kind"], rows["state"], rows["comm_index"] = RecordKind.COLLECTIVE, OpState.DONE, 1
+    rows["peer_or_root"] = -1
+    rows["seq"] = rows["seq_low"] = rows["op_seq"] = rows["match_seq"] = np.arange(1, len(ops) + 1)
+    rows["start_ns"] = rows["enqueue_ns"] = rows["seq"] * 10 * MS + 1000 * MS
+    rows["end_ns"] = rows["start_ns"] + MS
+    return rows
+
+
+@LAW
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([3, 4, 15, 16, 17, 18, 30]), st.sampled_from([0, 1, 9, 60, 300])),
+        min_size=4, max_size=12,
+    ),
+    st.sampled_from([1, 2, 7, 48, 61, 250, 1 << 20]),
+    st.sampled_from([0, 1, 5]),
+)  # fmt: skip
+def test_phases_of_a_step_that_waits_long_for_the_next_are_those_of_the_stream(
+    plan: list[tuple[int, int]], size: int, crash_every: int
+) -> None:
+    """With a trace of few ops: a step of more is unknown, any other is told, and inside itself."""
+    batch = sharded_job(plan)
+    parts = np.split(batch, range(size, len(batch), size))
+    with patch.object(phases_module, "MAX_TRACED_OPS", MAX_TRACED):
+        expected, found = steps_of_parts([batch], 0), steps_of_parts(parts, crash_every)
+    assert lines(found) == lines(expected)
+    assert [step.n_ops for step in found] == [3 * n_units + 1 for n_units, _ in plan]
+    for step in found:
+        kinds = [phase.kind for phase in step.phases]
+        assert (kinds == [PhaseKind.UNKNOWN]) == (step.n_ops > MAX_TRACED)
+        assert all(step.start_ns <= p.start_ns < p.end_ns <= step.end_ns for p in step.phases)
+
+
+def steps_of_parts(parts: list[np.ndarray], crash_every: int) -> list[StepSummary]:
+    """Steps of an engine that is killed behind every nth part and resumed from its snapshot."""
+    engine = SessionEngine(TEMPLATES, settings_with(RECORDER), WHO)
+    engine.add_comms(comm_row(1, "0-7", 0, desc=b"default_pg"))
+    steps: list[StepSummary] = []
+    for number, part in enumerate(parts, 1):
+        steps += engine.push(part)
+        if crash_every and number % crash_every == 0:
+            data = msgspec.msgpack.encode(engine.snapshot())
+            snapshot = msgspec.msgpack.decode(data, type=EngineSnapshot)
+            engine = SessionEngine.resume(snapshot, TEMPLATES)
+    return steps + engine.finish()

@@ -107,7 +107,7 @@ class BoundaryMachine:
         self._n_tail = max(matcher.max_length for matcher in self._matchers) + 1
         self._tail = np.empty(0, OP_DTYPE)
         self._seen: dict[int, OpAt] = {}  # of this batch: one op may be First, Anchor and Close
-        self._phases = PhaseTrace(comms, template.name)
+        self._phases = PhaseTrace(comms, template.name, self._n_tail)
         self._cuts: list[Cut] = []  # of the steps of this batch
 
     def feed(self, rows: np.ndarray) -> list[StepSummary]:
@@ -128,10 +128,11 @@ class BoundaryMachine:
         self.position += len(rows)
         joined = rows if len(rows) >= self._n_tail else np.concatenate([self._tail, rows])
         self._tail = joined[-self._n_tail :].copy()
-        in_progress = (
-            self.position - self._n_tail if self.step is None else self.step.first.position
-        )
-        self._phases.forget(in_progress)
+        if self.step is None:
+            self._phases.forget(self.position - self._n_tail)
+        else:
+            closed = None if self.step.close is None else self.step.close.position + 1
+            self._phases.forget(self.step.first.position, closed)
         return steps
 
     def finish(self) -> list[StepSummary]:

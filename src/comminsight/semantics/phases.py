@@ -4,6 +4,9 @@
 
 A plan follows from the numbers alone and is made once for all steps that are alike. Of a step
 that lost records, or has more than ``MAX_TRACED_OPS``, nothing is said: one UNKNOWN phase.
+
+A step whose Close was seen waits for the next Open, however long that takes. Its ops are then set
+aside, and of those behind it only the last are held, in which the next step may have begun.
 """
 
 from __future__ import annotations
@@ -30,12 +33,15 @@ _SERVING = "serving"  # how the templates of serving jobs begin: a step is an it
 
 
 class PhaseSnapshot(msgspec.Struct, frozen=True, array_like=True):
-    """The trace between two batches: the position of its first op, numbers and times."""
+    """The trace between two batches: the position of its first op, numbers and times; in front of
+    them those of ``n_aside`` ops set aside, the first of which is at ``aside_first``."""
 
     first: int
     numbers: bytes
     times: bytes
     n_unknown: int
+    aside_first: int = 0
+    n_aside: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,20 @@ class Cut:
 
     first: int
     n_ops: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Aside:
+    """The ops of a step that has ended and waits for the next Open."""
+
+    first: int
+    numbers: np.ndarray
+    times: np.ndarray
+
+    @property
+    def until(self) -> int:
+        """The position behind its last op."""
+        return self.first + len(self.numbers)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,13 +79,18 @@ class _Compiled:
 
 
 class PhaseTrace:
-    """Numbers and times of the ops from the start of the open step on."""
+    """Numbers and times of the ops from the start of the open step on.
 
-    def __init__(self, comms: CommTable, template: str) -> None:
+    ``n_tail``: a step that is not known yet begins at one of the last ``n_tail`` ops, or later.
+    """
+
+    def __init__(self, comms: CommTable, template: str, n_tail: int) -> None:
         self.n_unknown = 0  # steps of which nothing could be said
         self._comms = comms
         self._is_iteration = template.startswith(_SERVING)
+        self._n_tail = n_tail
         self._first = self._until = 0
+        self._aside: _Aside | None = None
         self._numbers: list[np.ndarray] = []
         self._times: list[np.ndarray] = []
         self._plans: dict[bytes, _Compiled] = {}
@@ -91,15 +116,15 @@ class PhaseTrace:
         """Put phases into steps just made; ``cuts`` are theirs, of ops that were fed."""
         if not steps:
             return
-        self._join()
-        times = self._times[0].reshape(-1)
-        plans = self._plans_of(steps, cuts)
+        numbers, pairs = self._held()
+        times = pairs.reshape(-1)
+        places = [self._place(cut) for cut in cuts]
+        plans = self._plans_of(steps, cuts, places, numbers)
         done = 0
         for plan, alike in groupby(plans):
             n = len(list(alike))
             if plan is not None:
-                offsets = np.array([cut.first - self._first for cut in cuts[done : done + n]])
-                phases = _timed(plan, offsets, times)
+                phases = _timed(plan, np.array(places[done : done + n]), times)
             else:
                 self.n_unknown += n
                 phases = [_unknown(step) for step in steps[done : done + n]]
@@ -107,34 +132,79 @@ class PhaseTrace:
                 msgspec.structs.force_setattr(step, "phases", found)  # new, and nobody's yet
             done += n
 
-    def forget(self, before: int) -> None:
-        """Drop ops before this position, or more than a trace holds."""
-        least = max(before, self._until - MAX_TRACED_OPS)
-        while self._numbers and self._first + len(self._numbers[0]) <= least:
-            self._first += len(self._numbers.pop(0))
-            self._times.pop(0)
-        if self._numbers and least > self._first and len(self._numbers) == 1:
-            self._numbers[0] = self._numbers[0][least - self._first :].copy()
-            self._times[0] = self._times[0][least - self._first :].copy()
-            self._first = least
+    def forget(self, before: int, closed: int | None = None) -> None:
+        """Drop ops before this position, where the open step begins; ``closed`` is the position
+        behind its Close if that was seen.
+
+        A step with ``MAX_TRACED_OPS`` before the tail is either set aside or too long: where it
+        does not end before the tail it has more ops than that.
+        """
+        if self._aside is not None and before >= self._aside.until:
+            self._aside = None
+        tail = self._until - self._n_tail
+        if tail - before > MAX_TRACED_OPS:
+            is_held = self._aside is None and before >= self._first
+            if is_held and closed is not None and closed - before <= MAX_TRACED_OPS:
+                self._set_aside(before, closed)
+            before = tail
+        self._drop(before)
         if len(self._numbers) > _MAX_PARTS:
             self._join()
+
+    def _set_aside(self, first: int, until: int) -> None:
+        self._join()
+        held = slice(first - self._first, until - self._first)
+        self._aside = _Aside(first, self._numbers[0][held].copy(), self._times[0][held].copy())
+
+    def _drop(self, before: int) -> None:
+        while self._numbers and self._first + len(self._numbers[0]) <= before:
+            self._first += len(self._numbers.pop(0))
+            self._times.pop(0)
+        if self._numbers and before > self._first:
+            n = before - self._first
+            self._numbers[0], self._times[0] = self._numbers[0][n:], self._times[0][n:]
+            if len(self._numbers) == 1:  # else it is dropped soon
+                self._numbers[0], self._times[0] = self._numbers[0].copy(), self._times[0].copy()
+            self._first = before
 
     def _join(self) -> None:
         if len(self._numbers) != 1:
             self._numbers = [np.concatenate([np.empty(0, np.uint32), *self._numbers])]
             self._times = [np.concatenate([np.empty((0, 2), np.int64), *self._times])]
 
+    def _held(self) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers and times of all ops held, those set aside first."""
+        self._join()
+        numbers, times, aside = self._numbers[0], self._times[0], self._aside
+        if aside is None:
+            return numbers, times
+        return np.concatenate([aside.numbers, numbers]), np.concatenate([aside.times, times])
+
+    def _place(self, cut: Cut) -> int:
+        """Where a step begins in what is held; -1 if it is not held from its first to its last
+        op."""
+        aside, n_aside = self._aside, 0
+        if aside is not None:
+            n_aside = len(aside.numbers)
+            if aside.first <= cut.first and cut.first + cut.n_ops <= aside.until:
+                return cut.first - aside.first
+        is_held = self._first <= cut.first and cut.first + cut.n_ops <= self._until
+        return cut.first - self._first + n_aside if is_held else -1
+
     def _plans_of(
-        self, steps: Sequence[StepSummary], cuts: Sequence[Cut]
+        self,
+        steps: Sequence[StepSummary],
+        cuts: Sequence[Cut],
+        places: Sequence[int],
+        numbers: np.ndarray,
     ) -> list[_Compiled | None]:
-        numbers, plans = self._numbers[0], self._plans
+        plans = self._plans
         found: list[_Compiled | None] = []
-        for step, cut in zip(steps, cuts, strict=True):
-            if step.n_lost or step.n_late or not 0 < cut.n_ops <= MAX_TRACED_OPS:
+        for step, cut, first in zip(steps, cuts, places, strict=True):
+            is_spoiled = step.n_lost or step.n_late or first < 0
+            if is_spoiled or not 0 < cut.n_ops <= MAX_TRACED_OPS:
                 found.append(None)
                 continue
-            first = cut.first - self._first
             key = numbers[first : first + cut.n_ops].tobytes()
             found.append(plans.get(key) or self._new_plan(key))
         return found
@@ -150,17 +220,22 @@ class PhaseTrace:
 
     def snapshot(self) -> PhaseSnapshot:
         """The state between two batches."""
-        self._join()
+        numbers, times = self._held()
+        aside_first, n_aside = 0, 0
+        if self._aside is not None:
+            aside_first, n_aside = self._aside.first, len(self._aside.numbers)
         return PhaseSnapshot(
-            self._first, self._numbers[0].tobytes(), self._times[0].tobytes(), self.n_unknown
+            self._first, numbers.tobytes(), times.tobytes(), self.n_unknown, aside_first, n_aside
         )
 
     def restore(self, snapshot: PhaseSnapshot) -> None:
         """Continue from a snapshot."""
         numbers = np.frombuffer(snapshot.numbers, np.uint32)
-        self._first, self._until = snapshot.first, snapshot.first + len(numbers)
-        self._numbers = [numbers]
-        self._times = [np.frombuffer(snapshot.times, np.int64).reshape(-1, 2)]
+        times = np.frombuffer(snapshot.times, np.int64).reshape(-1, 2)
+        n = snapshot.n_aside
+        self._aside = _Aside(snapshot.aside_first, numbers[:n], times[:n]) if n else None
+        self._numbers, self._times = [numbers[n:]], [times[n:]]
+        self._first, self._until = snapshot.first, snapshot.first + len(numbers) - n
         self.n_unknown = snapshot.n_unknown
 
 
