@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from comminsight.capture.session import SessionData
-from comminsight.model.ops import EndReason, NoticeReason
+from comminsight.capture.standing import is_of_nccl
+from comminsight.model.ops import EndReason, NoticeReason, OpState
 from comminsight.model.records import is_untimed, n_calls, notices
 from comminsight.model.verdict import Message
 
@@ -25,8 +26,17 @@ def _unseen_ends(sessions: Iterable[SessionData]) -> Iterator[Message]:
         rows = session.records[is_untimed(session.records)]
         for reason, n in zip(rows["reason"].tolist(), n_calls(rows).tolist(), strict=True):
             counts[reason] += n
+        counts[int(EndReason.NO_TASK)] += _given_up(session)
+    counts += Counter()  # without those of none
     for reason, n in sorted(counts.items()):
         yield Message("note.unseen_ends", {"n": n, "reason": end_reason_code(reason)})
+
+
+def _given_up(session: SessionData) -> int:
+    """Calls without any task of which nothing was known when their communicator was given up."""
+    rows = session.records[session.records["state"] == OpState.ABORTED]
+    is_bare = (rows["n_channels"] == 0) & (rows["channels_started"] == 0)
+    return int(n_calls(rows[is_bare & is_of_nccl(rows, session.comms)]).sum())
 
 
 def end_reason_code(reason: int) -> str:

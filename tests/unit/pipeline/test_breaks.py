@@ -9,8 +9,9 @@ from comminsight.capture.session import join_session
 from comminsight.format.blackbox import parse_box
 from comminsight.model.hang import Liveness
 from comminsight.model.manifest import LaunchManifest, ProcessEnd
-from comminsight.model.ops import OpState
+from comminsight.model.ops import Backend, OpState
 from comminsight.pipeline.breaks import at_first_break, last_broken
+from comminsight.pipeline.observe import observe, rank_view
 from tests.builders.box import box_bytes
 from tests.builders.records import allreduce, comm_row, comm_rows, drain, identity, ops
 
@@ -72,3 +73,40 @@ def test_without_a_failure_or_a_common_clock_there_is_no_such_moment():
     assert at_first_break([broken, other], []) is None
     assert at_first_break([broken, well], []) is not None
     assert np.all(broken.records["state"] == OpState.FAILED)
+
+
+def nccl_session(rank, *rows):
+    """One that closed its recorder in order."""
+    comms = comm_rows(comm_row(1, [0, 1], rank, backend=Backend.NCCL))
+    data = join_session([], parse_box(box_bytes(ops(*rows), comms, identity(rank, 2))))
+    return replace(data, liveness=Liveness.CLOSED)
+
+
+def aborted(seq, start_ms, ms, **fields):
+    return allreduce(seq, start_ms, ms, state=OpState.ABORTED, **fields)
+
+
+def test_where_all_give_up_alike_who_closed_first_did_not_leave():
+    in_kernel = {"n_channels": 2, "channels_started": 2}
+    waiting = nccl_session(0, allreduce(1, 10), aborted(2, 20, 3000, **in_kernel))
+    absent = nccl_session(1, allreduce(1, 10), drain(2, 3018))
+    seen, _ = at_first_break([waiting, absent], [])
+    assert [s.liveness for s in seen] == [Liveness.ALIVE, Liveness.ALIVE]
+    long_gone = nccl_session(1, allreduce(1, 10), drain(2, 1000))
+    seen, _ = at_first_break([waiting, long_gone], [])
+    assert [s.liveness for s in seen] == [Liveness.ALIVE, Liveness.CLOSED]
+
+
+def test_a_call_without_a_task_that_a_teardown_ended_tells_of_no_hang():
+    both = [nccl_session(rank, allreduce(1, 10), aborted(2, 20, 3000)) for rank in (0, 1)]
+    seen, at_ns = at_first_break(both, [])
+    event = observe(seen, now_mono_ns=at_ns, now_real_ns=0, overdue_limit_ns=1_000_000_000)
+    assert len(event.in_flight) == 2
+    assert event.waiting == ()
+
+
+def test_giving_up_and_closing_are_nothing_that_a_program_went_on_with():
+    left = nccl_session(0, allreduce(1, 10), aborted(2, 20, 3000), drain(3, 3100))
+    state = rank_view(left, np.array([-1, 0]), has_own_clock=False).state
+    assert state.last_event_ns == 20_000_000
+    assert state.last_sign_ns == 3_100_000_000
