@@ -98,10 +98,7 @@ def run_job(request: RunRequest) -> int:
         relay.attach(job)
         reaction = HangReaction(job, is_stopping=request.is_stopped_on_hang, lang=request.lang)
         boxes = RunBoxes(request.run_id, spool)
-        options = request.recording
-        watch = Watch(
-            paths, boxes, options.overdue_limit_s, reaction.react, stack_signal=options.stack_signal
-        )
+        watch = watch_of(request, paths, boxes, reaction)
 
         def tick() -> None:
             watch.tick()
@@ -117,6 +114,16 @@ def run_job(request: RunRequest) -> int:
     if request.is_interrupt_ours and signal.SIGINT in relay.seen:
         raise KeyboardInterrupt
     return code
+
+
+def watch_of(
+    request: RunRequest, paths: RunPaths, boxes: RunBoxes, reaction: HangReaction
+) -> Watch:
+    """The watch with what the user chose."""
+    options = request.recording
+    return Watch(
+        paths, boxes, options.overdue_limit_s, reaction.react, stack_signal=options.stack_signal
+    )
 
 
 def close_run(

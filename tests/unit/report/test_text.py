@@ -78,8 +78,8 @@ What this verdict has seen
 HANG_ZH = """\
 Rank 3（node-b）缺席，一直没有进入通信域 DP dp#0 的第 41 次 all_reduce，Rank 0-2
 卡在这里等待。
-RANK_NOT_ENTERED，置信度中：该 Rank 仍存活，但没有走到其他成员正在等待的这次通
-信。
+RANK_NOT_ENTERED，置信度中：没有迹象表明它的进程当时已经不在，但它没有走到其他成
+员等待的这次通信。
 
 任务
   任务      run-1
