@@ -15,6 +15,7 @@ from comminsight.model.records import is_op
 from comminsight.model.tally import NOT_READ
 from comminsight.pipeline.hang_event import RankView, hang_event
 from comminsight.pipeline.load import world_size
+from comminsight.pipeline.pauses import is_silent
 from comminsight.pipeline.trace import joined_communicators
 from comminsight.semantics.comm_table import MAX_COMM_INDEX
 
@@ -24,6 +25,7 @@ def rank_view(
 ) -> RankView:
     """One session as the hang view takes it; ``has_own_clock``: others are on another node."""
     slots = session.in_flight
+    known_from_seq = 0 if is_silent(session) else session.complete_from_seq
     return RankView(
         state=RankState(
             global_rank=session.identity.global_rank,
@@ -32,7 +34,7 @@ def rank_view(
             pid=session.identity.pid,
             last_event_ns=last_call_ns(session),
             exit_status=exit_status,
-            is_whole=session.complete_from_seq == 1,
+            is_whole=known_from_seq == 1,
             records_lost=session.tally.sum_of(NOT_READ),
             last_sign_ns=0 if has_own_clock else last_seen_ns(session),
             is_cut=session.is_cut,
@@ -42,7 +44,7 @@ def rank_view(
         owner_tids=slots["owner_tid"],
         is_overdue=(slots["state_word"] & 0xFF) == SLOT_OVERDUE,
         comm_ids=comm_ids,
-        complete_from_seq=session.complete_from_seq,
+        complete_from_seq=known_from_seq,
         slots=slots,
         comm_sizes=comm_sizes(session.comms),
         unseen_calls=session.unseen_calls,

@@ -14,6 +14,7 @@ from comminsight.model.step import StepSummary
 from comminsight.model.verdict import Cause, Confidence, Message, Verdict
 from comminsight.pipeline.launches import last_real_ns
 
+ALL_OPS = (1 << 32) - 1  # of an event mask
 SWITCHED_OFF = slice(LossReason.BELOW_MIN_SIZE, LossReason.MASKED + 1)
 
 
@@ -46,6 +47,17 @@ def pauses(session: SessionData) -> tuple[Pause, ...]:
 def n_switched_off(session: SessionData) -> int:
     """Ops that were passed over because somebody asked for it: off, masked, or too small."""
     return int(session.losses[:, SWITCHED_OFF].sum())
+
+
+def is_silent(session: SessionData) -> bool:
+    """True while an op that the session enters may leave no trace, because somebody asked for it:
+    then an op that it lacks was not necessarily left out by its program."""
+    told = notices(session.records)
+    last = told[told["reason"] == NoticeReason.CONTROL][-1:]
+    if not len(last):
+        return n_switched_off(session) > 0
+    is_all = last["is_recording"] & (last["event_mask"] == ALL_OPS) & (last["min_size_bytes"] == 0)
+    return not is_all.all()
 
 
 def without_pauses(

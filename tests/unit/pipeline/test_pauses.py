@@ -13,9 +13,11 @@ from comminsight.format.layout import LOSS_REASONS
 from comminsight.model.ops import LossReason, NoticeReason
 from comminsight.model.step import StepSummary
 from comminsight.model.verdict import Cause, Confidence, Coverage, Message, Verdict
+from comminsight.pipeline.observe import rank_view
 from comminsight.pipeline.pauses import (
     Pause,
     doubted,
+    is_silent,
     n_switched_off,
     off_ratio,
     pauses,
@@ -87,6 +89,31 @@ def test_what_was_passed_over_on_purpose_is_counted() -> None:
     losses[1, [LossReason.MASKED, LossReason.BELOW_MIN_SIZE, LossReason.SLOTS_FULL]] = 5, 2, 100
     assert n_switched_off(replace(session(0), losses=losses)) == 7
     assert n_switched_off(session(0)) == 0
+
+
+ALL = {"event_mask": (1 << 32) - 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "masked", "silent"),
+    [
+        (None, 0, False),
+        (None, 4, True),  # off or masked from the start
+        ({"is_recording": 0} | ALL, 0, True),
+        ({"is_recording": 1} | ALL, 4, False),
+        ({"is_recording": 1, "event_mask": 2}, 0, True),
+        ({"is_recording": 1, "min_size_bytes": 64} | ALL, 0, True),
+    ],
+)
+def test_a_rank_that_leaves_no_trace_is_not_absent_for_that(fields, masked, silent) -> None:
+    told = [] if fields is None else [notice(2, 20, NoticeReason.CONTROL, **fields)]
+    losses = np.zeros((1, LOSS_REASONS), np.int64)
+    losses[0, LossReason.MASKED] = masked
+    one = replace(session(0), records=ops(allreduce(1, 1.0), *told), losses=losses)
+    assert is_silent(one) is silent
+    view = rank_view(one, np.zeros(2, np.int64))
+    assert view.state.is_whole is not silent
+    assert (view.complete_from_seq == 0) is silent
 
 
 def test_the_share_of_time_that_was_off() -> None:
