@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from comminsight.capture.session import SessionData
-from comminsight.model.ops import LossReason, NoticeReason
+from comminsight.model.ops import Backend, LossReason, NoticeReason
 from comminsight.model.records import notices
 from comminsight.model.step import StepSummary
 from comminsight.model.verdict import Cause, Confidence, Message, Verdict
@@ -54,10 +54,18 @@ def is_silent(session: SessionData) -> bool:
     then an op that it lacks was not necessarily left out by its program."""
     told = notices(session.records)
     last = told[told["reason"] == NoticeReason.CONTROL][-1:]
+    if is_nccl_masked(session):
+        return True
     if not len(last):
         return n_switched_off(session) > 0
     is_all = last["is_recording"] & (last["event_mask"] == ALL_OPS) & (last["min_size_bytes"] == 0)
     return not is_all.all()
+
+
+def is_nccl_masked(session: SessionData) -> bool:
+    """True where NCCL is asked for no events at all, so that it does not even tell calls."""
+    is_off = session.settings.get("profiler_mask", 1) == 0
+    return is_off and bool((session.comms["backend"] == Backend.NCCL).any())
 
 
 def without_pauses(

@@ -13,7 +13,7 @@ from comminsight.model.trace import RunTrace
 from comminsight.model.verdict import Cause, Message, MessageParam, Verdict
 from comminsight.model.views import TemplateScore
 from comminsight.pipeline.load import LoadedRun
-from comminsight.pipeline.pauses import n_switched_off
+from comminsight.pipeline.pauses import is_nccl_masked, n_switched_off
 from comminsight.pipeline.rebuild import SessionSteps
 
 MAX_KINDS = 8
@@ -52,6 +52,8 @@ def why_no_steps(
         return (Message("reason.no_template", params),), (Message("reason.see_templates"),)
     if n_off := sum(map(n_switched_off, (*loaded.sessions, *loaded.without_rank))):
         return (Message("reason.switched_off", {"n_ops": n_off}),), (Message("reason.switch_on"),)
+    if any(map(is_nccl_masked, (*loaded.sessions, *loaded.without_rank))):
+        return (Message("reason.nccl_masked"),), (Message("reason.switch_on"),)
     if loaded.sessions or loaded.without_rank:
         return (Message("reason.no_ops"),), ()
     return (Message("reason.no_group"),), (Message("reason.create_group"),)

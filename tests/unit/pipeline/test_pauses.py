@@ -10,7 +10,7 @@ import pytest
 
 from comminsight.capture.session import SessionData
 from comminsight.format.layout import LOSS_REASONS
-from comminsight.model.ops import LossReason, NoticeReason
+from comminsight.model.ops import Backend, LossReason, NoticeReason
 from comminsight.model.step import StepSummary
 from comminsight.model.verdict import Cause, Confidence, Coverage, Message, Verdict
 from comminsight.pipeline.observe import rank_view
@@ -23,7 +23,7 @@ from comminsight.pipeline.pauses import (
     pauses,
     without_pauses,
 )
-from tests.builders.records import MS, allreduce, notice, ops
+from tests.builders.records import MS, allreduce, comm_row, comm_rows, notice, ops
 from tests.unit.pipeline.test_ends import session
 from tests.unit.pipeline.test_step_changes import FIRST
 
@@ -114,6 +114,16 @@ def test_a_rank_that_leaves_no_trace_is_not_absent_for_that(fields, masked, sile
     view = rank_view(one, np.zeros(2, np.int64))
     assert view.state.is_whole is not silent
     assert (view.complete_from_seq == 0) is silent
+
+
+def test_nccl_that_is_asked_for_no_events_tells_no_calls() -> None:
+    row = {backend: comm_rows(comm_row(1, backend=backend)) for backend in Backend}
+    off = {"profiler_mask": 0}
+    assert is_silent(replace(session(0), comms=row[Backend.NCCL], settings=off))
+    assert not is_silent(replace(session(0), comms=row[Backend.GLOO], settings=off))
+    assert not is_silent(
+        replace(session(0), comms=row[Backend.NCCL], settings={"profiler_mask": 1})
+    )
 
 
 def test_the_share_of_time_that_was_off() -> None:
