@@ -103,12 +103,32 @@ void* open_fan(Door& d, Fan& fan, uint64_t group_token, uint32_t comm, const ci_
   return token_for_call(fan, d, 0);
 }
 
-// Under its lock. False when the fan takes no more calls.
+// Under its lock, with the fan's slot held: the drain thread must count all its calls as lost, or none.
+class SlotHold {
+ public:
+  SlotHold(Door& d, const Fan& fan) : slots_(d.recorder->slots) {
+    const Token op = op_token(fan);
+    slot_ = static_cast<int>(op.slot());
+    if (find_op(d, op) != nullptr) state_ = slots_.hold(slot_, op.generation());
+  }
+  ~SlotHold() {
+    if (state_ != 0) slots_.let_go(slot_, state_);
+  }
+  bool is_held() const { return state_ != 0; }
+  ci_slot& slot() { return slots_[slot_]; }
+
+ private:
+  SlotTable& slots_;
+  int slot_;
+  uint32_t state_ = 0;
+};
+
+// False when the fan takes no more calls.
 bool add_call(Door& d, Fan& fan, const ci_record& record) {
-  ci_slot* slot = find_op(d, op_token(fan));
+  SlotHold hold(d, fan);
   const uint32_t n = load_relaxed(fan.n_calls);
-  if (slot == nullptr || n >= kMostFolded) return false;
-  ci_record& shown = slot->record;
+  if (!hold.is_held() || n >= kMostFolded) return false;
+  ci_record& shown = hold.slot().record;
   store_relaxed(shown.n_folded, n + 1);
   if (n == 1) store_relaxed(shown.flags, load_relaxed(shown.flags) | CI_OPFLAG_COALESCED);
   store_relaxed(shown.size_bytes, load_relaxed(shown.size_bytes) + record.size_bytes);
@@ -140,17 +160,19 @@ void split(Door& d, Fan& fan, ci_slot& slot) {
   store_relaxed(slot.record.op, call.op);
   store_relaxed(slot.record.count, call.count);
   store_relaxed(slot.record.size_bytes, call.size_bytes);
-  set_stage(fan, Fan::kSplit);
 }
 
-// Under its lock.
+// Under its lock. The stage comes after the slot is let go: who sees it finds the ops in flight.
 void settle(Door& d, Fan& fan) {
   if (stage_of(fan) != Fan::kOpen) return;
-  ci_slot* slot = find_op(d, op_token(fan));
-  if (slot == nullptr) return set_stage(fan, Fan::kFree);
-  if (load_relaxed(fan.n_calls) <= Fan::kUnfolded) return split(d, fan, *slot);
-  store_relaxed(slot->record.match_seq, add(d.comms[load_relaxed(fan.comm)].n_folds, 1) + 1);
-  set_stage(fan, Fan::kFolded);
+  const bool is_fold = load_relaxed(fan.n_calls) > Fan::kUnfolded;
+  {
+    SlotHold hold(d, fan);
+    if (!hold.is_held()) return set_stage(fan, Fan::kFree);
+    if (!is_fold) split(d, fan, hold.slot());
+    else store_relaxed(hold.slot().record.match_seq, add(d.comms[load_relaxed(fan.comm)].n_folds, 1) + 1);
+  }
+  set_stage(fan, is_fold ? Fan::kFolded : Fan::kSplit);
 }
 
 Fan* new_fan(Door& d) {

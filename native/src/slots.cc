@@ -44,6 +44,19 @@ bool SlotTable::take(int slot, uint32_t generation) {
   return true;
 }
 
+uint32_t SlotTable::hold(int slot, uint32_t generation) {
+  uint32_t word = load_ordered(slots_[slot].state_word);
+  do {
+    const uint32_t state = slot_state(word);
+    if (slot_generation(word) != generation || (state != CI_SLOT_IN_FLIGHT && state != CI_SLOT_OVERDUE)) return 0;
+  } while (!cas(slots_[slot].state_word, word, (word & ~255u) | CI_SLOT_ENDING));
+  return slot_state(word);
+}
+
+void SlotTable::let_go(int slot, uint32_t state) {
+  store_release(slots_[slot].state_word, (load_relaxed(slots_[slot].state_word) & ~255u) | state);
+}
+
 bool SlotTable::hand_over(int slot, const Outcome& end) {
   if (load_ordered(marking_[slot]) != kMarking) return false;
   handover_[slot] = end;

@@ -56,6 +56,10 @@ class SlotTable {
   void release(int slot);
   // Takes an op of this generation out of flight (state ENDING). False when it is not there any more.
   bool take(int slot, uint32_t generation);
+  // Keeps an op from being ended or recycled while what it stands for is changed: its state, 0 when it is not there any
+  // more. `let_go` follows with that state.
+  uint32_t hold(int slot, uint32_t generation);
+  void let_go(int slot, uint32_t state);
   // Called by the owner of an ENDING slot: true when the drain thread is writing a marker of it and
   // completes the op in its place.
   bool hand_over(int slot, const Outcome& end);
