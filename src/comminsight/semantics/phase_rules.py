@@ -59,7 +59,8 @@ def _replicated_plan(signs: np.ndarray) -> list[PlannedPhase]:
         plan.append(_stretch(PhaseKind.UNKNOWN, 0, until))
     else:
         plan += [_stretch(PhaseKind.UNKNOWN, 0, first)] if first else []
-        is_rounds = bool((signs == Sign.REDUCE_ROOT).any())  # in every microbatch, perhaps
+        # in every microbatch, perhaps, or of several models: forward passes lie between
+        is_rounds = len(gradients) <= last - first or bool((signs == Sign.REDUCE_ROOT).any())
         plan.append(_stretch(PhaseKind.UNKNOWN if is_rounds else PhaseKind.BACKWARD, first, last))
         if is_rounds:
             return [*plan, *optimizer(signs)]

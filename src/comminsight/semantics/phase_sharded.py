@@ -67,7 +67,7 @@ def _microbatch_starts(signs: np.ndarray, gathers: np.ndarray) -> list[int]:
 def _passes(gathers: np.ndarray, scatters: np.ndarray, nth: int) -> list[PlannedPhase]:
     n_gathers, n_scatters = len(gathers), len(scatters)
     end = int(scatters[-1])
-    if n_scatters < n_gathers <= 2 * n_scatters and gathers[n_scatters] < scatters[0]:
+    if n_scatters < n_gathers <= 2 * n_scatters and _is_turn(gathers, scatters, n_scatters):
         turn = int(gathers[n_scatters])
         return [_phase(PhaseKind.FORWARD, int(gathers[0]), turn, nth),
                 _phase(PhaseKind.BACKWARD, turn, end, nth)]  # fmt: skip
@@ -85,6 +85,14 @@ def _passes(gathers: np.ndarray, scatters: np.ndarray, nth: int) -> list[Planned
     return [_phase(PhaseKind.UNKNOWN, int(gathers[0]), end, -1)]
 
 
+def _is_turn(gathers: np.ndarray, scatters: np.ndarray, turn: int) -> bool:
+    """Whether the backward pass that scatters can begin at this gather: it gathers and scatters in
+    turns. Gathers that all lie in front are of another forward pass: of the next microbatch where
+    units stay gathered, or of another model."""
+    n_before = int(np.searchsorted(gathers, scatters[0]))
+    return turn < n_before <= turn + _FIRST_SCATTER_AFTER and n_before < len(gathers)
+
+
 def _accumulated(gathers: np.ndarray, scatters: np.ndarray) -> list[int]:
     """Starts of all passes where only the last microbatch scatters; empty if it does not fit.
 
@@ -96,8 +104,7 @@ def _accumulated(gathers: np.ndarray, scatters: np.ndarray) -> list[int]:
     if rest or n_rounds < 2 or n_rounds % (2 * n_units - 1) == 0:
         return []
     last_turn = (2 * n_rounds - 1) * n_units
-    n_before = int(np.searchsorted(gathers, scatters[0]))
-    if not last_turn < n_before <= last_turn + _FIRST_SCATTER_AFTER:
+    if not _is_turn(gathers, scatters, last_turn):
         return []
     starts: list[int] = gathers[::n_units].tolist()
     return starts

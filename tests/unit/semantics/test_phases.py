@@ -53,6 +53,8 @@ def told(word: str, rank: int = 1, size: int = 4) -> str:
         ("mm", "back:0-2 grad:0-3"),
         ("rr1gg", "back:0-2 grad:0-3 opti:4-9"),
         ("oooo1g", "unkn:0-6 opti:8-11"),
+        ("rr.rr1", "unkn:0-8 opti:10-11"),  # two models, buffers are broadcast between
+        (".r1r1", "unkn:0-2 unkn:2-6 opti:8-9"),  # a loss is reduced per microbatch
         ("iiiirr1", "unkn:0-8 grad:8-11 opti:12-13"),
         ("iirirt1", "unkn:0-8 grad:4-11 opti:12-13"),
         ("icictt", "unkn:0-8 grad:8-11"),
@@ -80,6 +82,11 @@ def test_replicated_gradients(word: str, expected: str) -> None:
         (".gggsgs", "unkn:0-2 forw#0:2-6 back#0:6-12 grad:8-13"),
         ("gggsgsgggsgs", "forw#0:0-4 back#0:4-10 grad:6-11 forw#1:12-16 back#1:16-22 grad:18-23"),
         ("ggggsgs", "unkn:0-12 grad:8-13"),  # five gathers for two units
+        ("ggggggsss1", "unkn:0-16 grad:12-17 opti:18-19"),  # two forward passes, or two models
+        ("gggggsgss", "forw#0:0-6 back#0:6-16 grad:10-17"),  # in turns, one of them ahead
+        ("gggggggsgsss", "unkn:0-22 grad:14-23"),  # more of them ahead than a backward pass has
+        ("ggggss", "unkn:0-10 grad:8-11"),  # the second pair is of either pass
+        ("ggggggggss", "unkn:0-18 grad:16-19"),  # four microbatches that stay gathered, or two
     ],
 )
 def test_sharded_parameters(word: str, expected: str) -> None:
