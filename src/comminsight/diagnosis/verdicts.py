@@ -17,7 +17,7 @@ from comminsight.diagnosis.presence import GONE
 from comminsight.diagnosis.straggler import judge_straggler
 from comminsight.model.hang import HangEvent, InFlightOp, Liveness
 from comminsight.model.measures import StragglerMeasures
-from comminsight.model.ops import OpState
+from comminsight.model.ops import OpState, SlotFlag
 from comminsight.model.trace import RankTrace, RunTrace
 from comminsight.model.verdict import Cause, Coverage, Verdict
 
@@ -48,8 +48,9 @@ def judge_end(
 
     Evidence that a launcher gathered comes with stacks. Without one (its process was killed, or
     the site has its own) the last view tells: of ops that the recorders found overdue, and of a
-    rank that was gone while others waited on. Where all ended in order, a hang is told only with
-    the rank that it began at: an op may have no end because nobody waited for it. A hang that
+    rank that was gone while others waited on. Where all ended in order, a hang is told only of
+    NCCL's ops and with the rank that it began at: other ops may have no end because nobody waited
+    for them. A hang that
     nobody could be named for is told where there is evidence of whom it waits for, and while it
     lasts also one that is not yet overdue.
     """
@@ -57,7 +58,8 @@ def judge_end(
         return (judge_hang(lasting[-1], trace.communicators),)
     verdicts = [rule(at_end, trace.communicators) for rule in _rules_of_end(at_end)]
     if all(state.liveness is Liveness.CLOSED for state in at_end.ranks):
-        verdicts = [verdict for verdict in verdicts if verdict.culprits or verdict.rule != HANG]
+        is_kernel = any(op.is_overdue and op.slot_flags & SlotFlag.NCCL for op in at_end.waiting)
+        verdicts = [v for v in verdicts if v.rule != HANG or (is_kernel and v.culprits)]
     found = next((verdict for verdict in verdicts if verdict.cause not in UNREMARKABLE), None)
     is_open = bool(verdicts) and _is_open(verdicts[0])
     return tuple(v for v in (found, verdicts[0] if is_open else None) if v is not None)

@@ -28,8 +28,13 @@ def ended(ages_s: dict[int, int], gone: dict[int, tuple[Liveness, int]], absent=
     return event(4, waiting, [came(absent, 0, 8)], states=states)
 
 
-def all_in_order(age_s: int) -> HangEvent:
-    return ended(dict.fromkeys((0, 1, 2), age_s), dict.fromkeys(range(4), (CLOSED, 0)))
+def all_in_order(n_inside: int, flags: int = TASK) -> HangEvent:
+    """All ended in order, so many of them in an op whose kernel had run for 40 s."""
+    gone = dict.fromkeys(range(4), (CLOSED, 0))
+    running = [
+        nccl_op(rank, 0, AR, 9, flags, n_channels=2, started_mask=3) for rank in range(n_inside)
+    ]
+    return replace(ended({}, gone), in_flight=tuple(running))
 
 
 @pytest.mark.parametrize("age_s", [20, 40])  # before and after the overdue limit
@@ -76,13 +81,13 @@ def test_without_black_boxes_nobody_knows_who_was_first():
 
 
 def test_all_ended_in_order_out_of_a_hang():
-    verdicts = judge_end((), all_in_order(40), TRACE)
+    verdicts = judge_end((), all_in_order(3), TRACE)
     assert [(v.cause, v.culprits) for v in verdicts] == [(Cause.RANK_NOT_ENTERED, (3,))]
 
 
 def test_all_ended_in_order_and_nobody_is_missed():
-    gone = dict.fromkeys(range(4), (CLOSED, 0))
-    assert judge_end((), ended(dict.fromkeys(range(4), 40), gone), TRACE) == ()
+    assert judge_end((), all_in_order(4), TRACE) == ()
+    assert judge_end((), all_in_order(3, flags=0), TRACE) == ()  # nobody waited for it
 
 
 @pytest.mark.parametrize(("age_s", "n_told"), [(1, 0), (5, 1)])
