@@ -146,7 +146,7 @@ def _without(rank: _Rank) -> AbsentOp:
            (session.records[is_op(session.records)], session.in_flight["record"])]  # fmt: skip
     last = [_last_call(rows) for rows in own]
     is_whole = session.complete_from_seq == 1 and not (
-        session.tally.sum_of(NOT_READ) or n_switched_off(session)
+        session.tally.sum_of(NOT_READ) or n_switched_off(session) or session.unseen_calls
     )
     return AbsentOp(
         global_rank=session.identity.global_rank, has_records=True,
