@@ -17,6 +17,7 @@ import pytest
 from comminsight.capture.session import SessionData
 from comminsight.model.calibration import LEFT_RAW, Correction, StepProof
 from comminsight.model.event import concatenate_rows, take_rows
+from comminsight.model.verdict import Confidence
 from comminsight.pipeline.rebuild import rebuild_session
 from comminsight.pipeline.simulated import simulated_sessions
 from comminsight.pipeline.templates import shipped_templates
@@ -128,10 +129,11 @@ HEADER = (
 
 @pytest.mark.parametrize(("name", "layout"), LAYOUTS.items(), ids=LAYOUTS)
 def test_every_step_of_a_clean_recording_has_its_number(name: str, layout: SimLayout) -> None:
-    run = simulate(layout, steps=STEPS, seed=5, clocks=OFFSETS)
+    n_steps = STEPS if layout.world_size < 64 else STEPS // 2
+    run = simulate(layout, steps=n_steps, seed=5, clocks=OFFSETS)
     score = scored(run, simulated_sessions(run))
     print(f"\n{HEADER}\n{table_line(name, layout.world_size, '0', score)}")
-    assert score.n_steps >= (STEPS - 1) * (layout.world_size - 1)
+    assert score.n_steps >= (n_steps - 1) * (layout.world_size - 1)
     assert (score.n_right, score.n_raw_right) == (score.n_steps, score.n_steps)
 
 
@@ -139,13 +141,47 @@ def test_every_step_of_a_clean_recording_has_its_number(name: str, layout: SimLa
 def test_nearly_every_step_has_its_number_with_one_record_in_a_hundred_lost(
     name: str, layout: SimLayout
 ) -> None:
-    run = simulate(layout, steps=STEPS, seed=5, faults=[LostRecords(fraction=0.01)], clocks=OFFSETS)
+    n_steps = STEPS if layout.world_size < 64 else STEPS // 2
+    run = simulate(
+        layout, steps=n_steps, seed=5, faults=[LostRecords(fraction=0.01)], clocks=OFFSETS
+    )
     sessions = tuple(disturbed(s, n) for n, s in enumerate(simulated_sessions(run)))
     score = scored(run, sessions)
     print(f"\n{HEADER}\n{table_line(name, layout.world_size, '1 %', score)}")
-    assert score.n_steps > 0.7 * STEPS * layout.world_size
+    assert score.n_steps > 0.7 * n_steps * layout.world_size
     assert score.n_right >= 0.995 * score.n_steps
     assert score.n_raw_right <= score.n_right
+
+
+PAIRS = {
+    "pipeline 4 interleaved": pipeline_layout(4, microbatches=8, chunks=2),
+    "pipeline 2": pipeline_layout(2),
+    "pipeline 3": pipeline_layout(3),
+}
+
+
+@pytest.mark.parametrize("seed", [1, 3, 5])
+@pytest.mark.parametrize("layout", PAIRS.values(), ids=PAIRS)
+def test_ranks_that_share_few_ops_have_no_sure_number_that_is_wrong(
+    layout: SimLayout, seed: int
+) -> None:
+    """Pairs of ranks, one op between them, with 1 % lost: low or left raw rather than wrong,
+    and always raw where one rank has all steps."""
+    run = simulate(layout, steps=40, seed=seed, faults=[LostRecords(fraction=0.01)], clocks=OFFSETS)
+    sessions = tuple(disturbed(s, n) for n, s in enumerate(simulated_sessions(run)))
+    by_session = {s.session_id: s for s in corrected(sessions).sessions}
+    wrong, n_told = [], 0
+    for session, rank in zip(sessions, run.ranks, strict=True):
+        true_step = step_of_op(rank)
+        steps = rebuild_session(session, shipped_templates()).steps
+        told = by_session[session.identity.session_id].numbers() if steps else ()
+        for step, (number, span) in zip(steps, told, strict=True):
+            first, last = (true_step[e.comm_index, e.op_seq] for e in (step.first, step.last))
+            n_told += number != LEFT_RAW
+            is_sure = span.confidence in (Confidence.HIGH, Confidence.MEDIUM)
+            if number != LEFT_RAW and (is_sure or layout.world_size == 2):
+                wrong += [(rank.session.global_rank, number, first)] * (not first <= number <= last)
+    assert (wrong, n_told > 0) == ([], True)
 
 
 def test_the_order_of_the_sessions_makes_no_difference() -> None:

@@ -41,6 +41,7 @@ class _Numbered:
     by_order: np.ndarray
     by_place: np.ndarray
     is_contrary: np.ndarray
+    is_doubtful: np.ndarray  # the count may be off by one since a step that one rank alone has
 
 
 def calibrate(sessions: Sequence[SessionStepList]) -> tuple[SessionCorrection, ...]:
@@ -67,12 +68,51 @@ def _number(table: StepTable) -> _Numbered:
     steps = np.where(is_outvoted, firsts, steps)
     is_contrary = out_of_order(table, steps)
     steps[is_contrary] = UNKNOWN_STEP
+    steps[_is_guess(table, found.parts)] = UNKNOWN_STEP
     n_before, n_behind = _spans(table, steps, firsts, lasts)
     by_place = fill_between(table, steps)
+    is_doubtful = _is_doubtful(table, steps, found.parts)
     return _Numbered(
         _from_zero(steps, found.parts), found.parts, n_before, n_behind, _is_split(table, steps),
-        _is_agreed(table, steps), found.by_order, by_place, is_contrary,
+        _is_agreed(table, steps), found.by_order, by_place, is_contrary, is_doubtful,
     )  # fmt: skip
+
+
+def _is_guess(table: StepTable, parts: np.ndarray) -> np.ndarray:
+    """Mask of the rows of a session that is alone in its part, from its first loss on: whether it
+    fused steps, or dropped or tore one, no other rank can tell."""
+    starts = np.flatnonzero(~table.follows)
+    n_sessions = np.bincount(parts[starts] + 1)  # -1 for none
+    is_alone = n_sessions[parts + 1] == 1
+    n_lossy = np.cumsum(table.has_loss)
+    n_before = (n_lossy - table.has_loss)[starts]
+    lengths = np.diff(np.r_[starts, len(table)])
+    found: np.ndarray = is_alone & (n_lossy > np.repeat(n_before, lengths))
+    return found
+
+
+def _is_doubtful(table: StepTable, steps: np.ndarray, parts: np.ndarray) -> np.ndarray:
+    """Mask of the rows from the first step of their part on that nobody has, or only one of several
+    ranks that have steps on both sides, or one with a loss: it may be half of the step before, or
+    one more than there was. All count it, so that they agree with each other and may be off."""
+    found = np.zeros(len(table), np.bool_)
+    for part in np.unique(parts[parts >= 0]).tolist():
+        rows = np.flatnonzero((parts == part) & (steps != UNKNOWN_STEP))
+        if not len(rows):
+            continue
+        own, sessions = steps[rows], table.sessions[rows]
+        numbers, n_sessions = np.unique(
+            np.unique(np.array([own, sessions]), axis=1)[0], return_counts=True
+        )
+        starts = np.flatnonzero(np.r_[True, sessions[1:] != sessions[:-1]])
+        lows = np.sort(np.minimum.reduceat(own, starts))
+        highs = np.sort(np.maximum.reduceat(own, starts))
+        n_around = np.searchsorted(lows, own) - np.searchsorted(highs, own, side="right")
+        is_single = np.isin(own, numbers[n_sessions == 1])
+        doubts = own[is_single & (table.has_loss[rows] | (n_around > 1))]
+        doubts = np.r_[doubts, numbers[1:][np.diff(numbers) > 1]]
+        found[rows] = own >= doubts.min() if len(doubts) else False
+    return found
 
 
 def _from_zero(steps: np.ndarray, parts: np.ndarray) -> np.ndarray:
@@ -134,6 +174,7 @@ def _span_starts(table: StepTable, numbered: _Numbered) -> np.ndarray:
     said = np.vstack([
         numbered.is_agreed, numbered.by_order, numbered.by_place, numbered.is_contrary,
         numbered.is_split, numbered.n_before, numbered.n_behind, unknown, _has_no_op(table),
+        numbered.is_doubtful,
     ])  # fmt: skip
     is_odd = numbered.is_split | (numbered.n_before + numbered.n_behind > 0)
     goes_on = table.follows & ~is_odd
@@ -169,16 +210,20 @@ def _span(numbered: _Numbered, table: StepTable, row: int, n_steps: int) -> Step
 
 
 def _proofs(numbered: _Numbered, row: int) -> tuple[tuple[StepProof, ...], Confidence]:
-    """Two ops that others confirm are high, one is medium; counted on, placed or alone is low."""
+    """Two ops that others confirm are high, one is medium; counted on, placed or alone is low, and
+    all behind a step of which nobody can tell whether it was one."""
     proofs = tuple(
         proof for proof, agreed in zip(_PROOFS, numbered.is_agreed[:, row], strict=True) if agreed
     )
     if numbered.by_place[row]:
         return (StepProof.PLACE,), Confidence.LOW
     if numbered.by_order[row]:
-        return (StepProof.ORDER, *proofs), Confidence.MEDIUM if proofs else Confidence.LOW
+        is_sure = proofs and not numbered.is_doubtful[row]
+        return (StepProof.ORDER, *proofs), Confidence.MEDIUM if is_sure else Confidence.LOW
     if not proofs:
         return (StepProof.ALONE,), Confidence.LOW
+    if numbered.is_doubtful[row]:
+        return proofs, Confidence.LOW
     return proofs, Confidence.HIGH if len(proofs) > 1 else Confidence.MEDIUM
 
 

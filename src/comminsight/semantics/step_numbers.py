@@ -17,7 +17,7 @@ import numpy as np
 
 from comminsight.semantics.anchor_axis import AnchorAxis
 from comminsight.semantics.step_table import StepTable, seq_of, stream_of
-from comminsight.semantics.step_votes import NO_KEY, UNKNOWN_STEP, Votes, usual, vote
+from comminsight.semantics.step_votes import NO_KEY, UNKNOWN_STEP, Votes, n_like, usual, vote
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +97,11 @@ def out_of_order(table: StepTable, steps: np.ndarray) -> np.ndarray:
 
 def _spread_shared(table: StepTable, places: np.ndarray, steps: np.ndarray) -> None:
     """Number what shares an op with numbered rows. A whole place gets one number, by vote: a single
-    row may have run into the next step."""
+    row may have run into the next step. Ranks without any number join by more than one such row."""
     while (unknown := steps == UNKNOWN_STEP).any():
         firsts, lasts = steps_by_bounds(table, steps)
-        own = np.where(lasts != UNKNOWN_STEP, lasts, firsts)
+        own = _by_bounds(firsts, lasts)
+        own[unknown & ~_may_join(table, places, steps, own)] = UNKNOWN_STEP
         is_whole = (firsts == lasts) | (firsts == UNKNOWN_STEP) | (lasts == UNKNOWN_STEP)
         proposed = np.where(unknown, np.where(is_whole, own, UNKNOWN_STEP), steps)
         at_places = vote(places, proposed).of(places)
@@ -108,6 +109,36 @@ def _spread_shared(table: StepTable, places: np.ndarray, steps: np.ndarray) -> N
         steps[unknown] = found[unknown]
         if (steps == UNKNOWN_STEP).sum() == unknown.sum():
             return
+
+
+def _may_join(
+    table: StepTable, places: np.ndarray, steps: np.ndarray, own: np.ndarray
+) -> np.ndarray:
+    """Mask of the rows that may take ``own``, the step by their bounds: those of sessions and
+    streams with numbers; of others, those in which two places of the stream agree, or whose step
+    lost nothing on either side. One step that lost its edge would number all of them wrongly."""
+    known, has_place = steps != UNKNOWN_STEP, places != NO_KEY
+    streams = stream_of(places)
+    is_old = np.isin(table.sessions, table.sessions[known])
+    is_old |= has_place & np.isin(streams, streams[known])
+    new = np.flatnonzero(~is_old & (own != UNKNOWN_STEP))
+    if not len(new):
+        return is_old
+    bases = np.where(has_place, seq_of(places), table.local_steps)[new]
+    units = np.where(has_place, 2 * streams, 2 * table.sessions + 1)[new]
+    distances = own[new] - bases
+    _, at = np.unique(np.array([units, bases, distances]), axis=1, return_index=True)
+    twice = np.where(n_like(units[at], distances[at]) > 1, distances[at], UNKNOWN_STEP)
+    is_agreed = vote(units[at], twice).of(units) == distances
+    is_lossy = table.has_loss | (table.follows & np.roll(table.has_loss, 1))
+    whole = _by_bounds(*steps_by_bounds(table, np.where(is_lossy, UNKNOWN_STEP, steps)))
+    joins = is_old.copy()
+    joins[new] = is_agreed | (~is_lossy & (whole == own))[new]
+    return joins
+
+
+def _by_bounds(firsts: np.ndarray, lasts: np.ndarray) -> np.ndarray:
+    return np.where(lasts != UNKNOWN_STEP, lasts, firsts)
 
 
 def _smooth(places: np.ndarray, steps: np.ndarray) -> None:
