@@ -15,7 +15,7 @@ import msgspec
 from comminsight.model.verdict import Confidence
 
 CALIBRATION_SCHEMA_VERSION = "1.0.0"
-CALIBRATION_METHOD = 1  # another number: other results from the same steps
+CALIBRATION_METHOD = 2  # another number: other results from the same steps
 LEFT_RAW = -1
 
 

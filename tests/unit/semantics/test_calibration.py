@@ -195,6 +195,20 @@ def test_one_rank_alone_is_numbered_with_low_confidence() -> None:
     assert calibrate([]) == () == calibrate([session(0, [])])
 
 
+def test_one_rank_alone_is_left_raw_from_its_first_loss_on() -> None:
+    (alone,) = calibrate([session(0, regular(0, 1, 2, 4), lossy=[2])])
+    assert numbers(alone) == [0, 1, LEFT_RAW, LEFT_RAW]
+    assert alone.spans[-1].reason == "not_linked"
+
+
+def test_behind_a_step_that_one_of_two_ranks_has_the_count_is_of_low_confidence() -> None:
+    corrected = calibrate([session(0, regular(*range(5))), session(1, regular(0, 1, 3, 4))])
+    assert numbers(corrected[1]) == [0, 1, 3, 4]
+    sure = [[span.confidence for _, span in one.numbers()] for one in corrected]
+    high, low = Confidence.HIGH, Confidence.LOW
+    assert sure == [[high, high, low, low, low], [high, high, low, low]]
+
+
 def test_counts_tell_every_local_step_once() -> None:
     whole = [session(rank, regular(*range(6))) for rank in (0, 1)]
     bounds = [*regular(0), (11, 29, 30), *regular(4), (51, 0, 53)]
