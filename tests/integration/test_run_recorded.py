@@ -94,7 +94,7 @@ def test_the_json_is_as_its_schema_says(healthy):
 def test_the_clock_is_visible(clock, healthy):
     assert report(healthy, "--clock", clock)["facts"]["clock"] == clock
     text = verb("report", healthy, "--clock", clock).stdout.decode()
-    assert {"raw": "own wall clock", "aligned": "aligned by their"}[clock] in text
+    assert {"raw": "own wall clock", "aligned": "one clock: all ranks on one node"}[clock] in text
 
 
 def test_rebuilt_steps_are_those_of_the_report(run):

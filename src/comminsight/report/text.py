@@ -92,8 +92,9 @@ def _fact_rows(report: RunReport, words: Catalogue) -> Iterator[tuple[str, str]]
     yield "layout", layout_text(report.layout, words)
     yield "started", numbers.instant(facts.started_real_ns) if facts.started_real_ns else ""
     yield "ended", _end(facts, killed_ranks(report), words)
-    is_aligned = facts.clock and len(facts.hosts) > 1  # the ranks of one node share a clock
-    yield "clock", words.word("clock", facts.clock) if is_aligned else ""
+    # The ranks of one node share a clock: aligned is what it is anyway, raw was asked for.
+    is_told = facts.clock == "raw" or (facts.clock and len(facts.hosts) > 1)
+    yield "clock", words.word("clock", facts.clock) if is_told else ""
     yield "step_view", words.word("step_view", facts.step_view) if report.steps else ""
 
 
