@@ -113,6 +113,11 @@ void Drain::relieve() {
     if (slot_state(word) != CI_SLOT_OVERDUE || !(all || pressed[load_relaxed(record.comm_index)])) return;
     due_[n++] = {load_relaxed(record.start_ns), slot, word};
   });
+  if (n == 0) {  // nothing is overdue yet: asked again in the next round
+    for (uint32_t comm = 1; comm <= r.comms.count(); comm++)
+      if (pressed[comm]) store_relaxed(r.comms.state(comm).slot_pressure, all ? CommState::kTableFull : CommState::kShareUsedUp);
+    return;
+  }
   sort_by_start(due_, n);
   const int keep = n / 2 < n - kLeastRelief ? n / 2 : n - kLeastRelief;
   for (int i = 0; i < n - keep && i < n; i++)
