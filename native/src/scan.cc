@@ -96,7 +96,7 @@ void Drain::mark(const Due& due, int64_t now) {
 // flood of one communicator never costs another the evidence of its hang. A full table spares nobody.
 void Drain::relieve() {
   Recorder& r = *recorder_;
-  bool pressed[CI_COMM_CAPACITY + 1];
+  bool pressed[CI_COMM_CAPACITY + 1] = {};  // communicators may come while this looks
   bool any = false;
   bool all = false;
   for (uint32_t comm = 1; comm <= r.comms.count(); comm++) {
