@@ -159,35 +159,24 @@ def test_a_second_run_in_the_same_directory_is_refused_and_a_restart_is_not(tmp_
     assert len(list((tmp_path / "run" / "metadata").iterdir())) == 2
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    if os.geteuid():
-        pytest.skip("mounting a small file system needs root")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
-    if plainly(mount).returncode:
-        pytest.skip("this machine does not let us mount a small file system")
-    yield disk
-    plainly(["umount", "-l", str(disk)])
-
-
 @pytest.mark.root
 def test_a_disk_that_is_full_at_the_start_is_said_before_anything_runs(small_disk):
-    plainly(["dd", "if=/dev/zero", f"of={small_disk}/fill"])
-    code, out, err = recorded(small_disk / "run", "echo", "started")
+    disk = small_disk("disk", 256 << 10)
+    plainly(["dd", "if=/dev/zero", f"of={disk}/fill"])
+    code, out, err = recorded(disk / "run", "echo", "started")
     assert (code, out) == (ExitCode.BAD_INPUT, b"")
     assert b"No space left" in err
 
 
 @pytest.mark.root
 def test_a_disk_that_fills_up_does_not_change_the_exit_code(small_disk):
-    fill = f"dd if=/dev/zero of={small_disk}/fill 2>/dev/null; exit 5"
-    code, _, err = recorded(small_disk / "run", "sh", "-c", fill)
+    disk = small_disk("disk", 256 << 10)
+    fill = f"dd if=/dev/zero of={disk}/fill 2>/dev/null; exit 5"
+    code, _, err = recorded(disk / "run", "sh", "-c", fill)
     assert code == 5
     assert b"No space left" in err
-    (small_disk / "fill").unlink()
-    assert report(small_disk / "run")["facts"]["end"] in {"killed", "unknown"}
+    (disk / "fill").unlink()
+    assert report(disk / "run")["facts"]["end"] in {"killed", "unknown"}
 
 
 @pytest.mark.parametrize("script", ["print('plain')", "import torch; print('plain')"])

@@ -113,36 +113,6 @@ def stage(tmp_path):
             pipe.close()
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """Mounts a tmpfs of so many bytes below the test's directory."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small tmpfs needs root")
-    mounted = []
-
-    def mount(name, size_bytes):
-        target = tmp_path / name
-        target.mkdir(mode=0o700)
-        command = [
-            "mount",
-            "-t",
-            "tmpfs",
-            "-o",
-            f"size={size_bytes},mode=700",
-            "tmpfs",
-            str(target),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            pytest.skip(f"cannot mount a tmpfs: {done.stderr.strip()}")
-        mounted.append(target)
-        return target
-
-    yield mount
-    for target in mounted:
-        subprocess.run(["umount", "-l", str(target)], check=False)
-
-
 def eventually(condition, timeout_s=10.0):
     """Polls until ``condition()`` is true and returns it."""
     deadline = time.monotonic() + timeout_s

@@ -10,7 +10,6 @@ from comminsight.model.event import NET_DTYPE
 from comminsight.model.hang import Liveness
 from comminsight.model.ops import Algorithm, DType, LossReason, Op, OpState, Protocol, WaitSide
 from comminsight.model.records import is_replay
-from tests.unit.native.conftest import small_disk  # noqa: F401 - a fixture
 from tests.unit.nccl import agreement
 from tests.unit.nccl.scenes import LIBRARY, PROGRAM, Place, play
 from tests.unit.nccl.story import story
@@ -304,7 +303,7 @@ def test_a_hundred_thousand_ops_in_flight_are_counted_to_the_last(release, tmp_p
     assert set(played.losses) <= {LossReason.SLOTS_FULL, LossReason.SLOT_QUOTA}
 
 
-def test_a_full_disk_costs_what_leaves_the_ring_and_not_the_job(tmp_path, small_disk):  # noqa: F811
+def test_a_full_disk_costs_what_leaves_the_ring_and_not_the_job(tmp_path, small_disk):
     spool = small_disk("full", 64 << 10)
     (spool / "filler").write_bytes(bytes(40 << 10))
     played = play(tmp_path, "sequences/21_full_disk", COMMINSIGHT_SPOOL=str(spool))
