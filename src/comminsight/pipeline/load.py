@@ -26,7 +26,7 @@ from comminsight.model.manifest import LaunchManifest
 from comminsight.model.topology import UNKNOWN_RANK
 from comminsight.model.verdict import Message
 from comminsight.pipeline.ends import ended_well
-from comminsight.pipeline.launches import last_launch
+from comminsight.pipeline.launches import last_launch, newest_run
 from comminsight.pipeline.layout import FALLBACK_FOLDER, RunPaths
 from comminsight.pipeline.quiet_ends import with_quiet_ends
 from comminsight.pipeline.ranks import with_ranks
@@ -89,16 +89,6 @@ def load_run(
     ranked = with_ranks(with_quiet_ends(own, manifests))
     loaded = sort_out(ranked.sessions, problems)
     return replace(loaded, other_runs=others, earlier_launches=earlier, notes=ranked.notes)
-
-
-def newest_run(
-    sessions: Sequence[SessionData],
-) -> tuple[list[SessionData], tuple[SessionData, ...]]:
-    """(sessions of the run that was begun last, those of others): a spool may hold several runs."""
-    last = max(sessions, key=lambda s: s.identity.created_real_ns, default=None)
-    run_id = last.identity.run_id if last is not None else ""
-    own = [s for s in sessions if s.identity.run_id == run_id]
-    return own, tuple(s for s in sessions if s.identity.run_id != run_id)
 
 
 def find_sessions(
@@ -193,7 +183,7 @@ def with_settled_fate(session: SessionData, manifests: Sequence[LaunchManifest])
 
 
 def sort_out(sessions: Sequence[SessionData], problems: Sequence[str]) -> LoadedRun:
-    """One session per rank: the newest life that recorded anything."""
+    """One session per rank: its newest life."""
     newest: dict[int, SessionData] = {}
     earlier, without_rank = [], []
     for session in sorted(sessions, key=lambda s: s.identity.created_real_ns):

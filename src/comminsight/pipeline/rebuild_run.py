@@ -15,6 +15,7 @@ from comminsight.capture.discovery import discover, segment_files
 from comminsight.errors import InputError
 from comminsight.model.topology import UNKNOWN_RANK
 from comminsight.pipeline.executor import Err, Executor
+from comminsight.pipeline.launches import earlier_launches, newest_run
 from comminsight.pipeline.layout import RunPaths
 from comminsight.pipeline.rebuild_tasks import (
     STAGING_PREFIX,
@@ -106,14 +107,16 @@ def run_tasks(
 
 
 def _sorted_out(found: RunRebuilt, *, is_spool: bool) -> RunRebuilt:
-    """One session per rank: the newest life, of the newest run where there are several."""
-    lives = sorted(found.sessions, key=lambda one: one.identity.created_real_ns)
-    run_id = lives[-1].identity.run_id if lives else ""
-    own = [one for one in lives if not is_spool or one.identity.run_id == run_id]
+    """One session per rank: the newest life, of the last launch of the newest run where there are
+    several, as a report takes them."""
+    by_age = sorted(found.sessions, key=lambda one: one.identity.created_real_ns)
+    own = newest_run(by_age)[0] if is_spool else by_age
+    earlier = earlier_launches([one.life for one in own])
+    own = [one for one in own if one.identity.session_id not in earlier]
     newest = {one.identity.global_rank: one for one in own}
     is_untold = any(one.is_shared or one.identity.global_rank == UNKNOWN_RANK for one in own)
     kept = tuple(sorted(newest.values(), key=by_rank))
-    _forget(one for one in lives if one not in kept)
+    _forget(one for one in by_age if one not in kept)
     return RunRebuilt(kept, found.problems, is_whole_needed=is_untold)
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from comminsight.model.session import SessionRecord
 from comminsight.model.topology import SessionIdentity
+from comminsight.pipeline.launches import Life, last_mono_ns, life_from
 from comminsight.pipeline.rebuild import settings_with
 from comminsight.pipeline.session_steps import SessionStepper
 from comminsight.pipeline.stored_session import open_stored
@@ -37,23 +38,30 @@ class SegmentsTask(msgspec.Struct, frozen=True):
 
 
 class Rebuilt(msgspec.Struct, frozen=True):
-    """One session rebuilt: who it is, where its steps are, how many. ``is_shared``: its process
-    held several ranks, so that these are not the steps of one; nothing was written. ``spans`` are
-    (segment, first start, last start)."""
+    """One session rebuilt: who and when it was, where its steps are, how many. ``is_shared``: its
+    process held several ranks, so that these are not the steps of one; nothing was written.
+    ``spans`` are (segment, first start, last start)."""
 
-    identity: SessionIdentity
+    life: Life
     steps_path: str = ""
     record: SessionRecord | None = None
     n_records: int = 0
     is_shared: bool = False
     spans: tuple[tuple[str, int, int], ...] = ()
 
+    @property
+    def identity(self) -> SessionIdentity:
+        """Who it was."""
+        return self.life.identity
+
 
 def rebuild_segments(task: SegmentsTask) -> tuple[Rebuilt, ...]:
     """The steps of one session, written. Raises InputError when it cannot be read."""
     session = open_stored(Path(task.folder))
     if session.is_shared:
-        return (Rebuilt(session.identity, is_shared=True),)
+        seen_mono_ns = max(map(last_mono_ns, session.batches()))
+        life = life_from(session.identity, session.comms, seen_mono_ns)
+        return (Rebuilt(life, is_shared=True),)
     stepper = stepper_for(
         task.steps_folder, task.template_folders, session.identity, session.settings
     )
@@ -89,10 +97,11 @@ def run_through(
     stepper: SessionStepper, comms: np.ndarray, batches: Iterable[np.ndarray], *, is_over: bool
 ) -> Rebuilt:
     """All of the session's records through the stepper, its files put in place."""
-    n_records, n_saved = 0, 0
+    n_records = n_saved = seen_mono_ns = 0
     for batch in batches:
         stepper.push(comms, batch)
         n_records += len(batch)
+        seen_mono_ns = max(seen_mono_ns, last_mono_ns(batch))
         if n_records - n_saved >= SAVE_RECORDS:
             stepper.save()
             n_saved = n_records
@@ -100,7 +109,8 @@ def run_through(
         stepper.finish()
     else:
         stepper.save()
-    return Rebuilt(stepper.identity, str(_placed(stepper)), stepper.record(), n_records)
+    life = life_from(stepper.identity, comms, seen_mono_ns)
+    return Rebuilt(life, str(_placed(stepper)), stepper.record(), n_records)
 
 
 def _placed(stepper: SessionStepper) -> Path:
