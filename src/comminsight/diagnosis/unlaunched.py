@@ -24,7 +24,7 @@ def with_awaited(event: HangEvent, communicators: Sequence[Communicator]) -> Han
     if not any(op.is_unlaunched for op in event.in_flight):
         return event
     observed = observe(event, communicators)
-    told = {_key(op) for op in event.in_flight if op.is_observable}
+    told = {_key(op) for op in _collectives(event) if op.is_observable}
     return replace(
         event,
         in_flight=tuple(
@@ -44,9 +44,15 @@ def _is_awaited(op: InFlightOp, told: set[InstanceKey], observed: Observed) -> b
 
 def _lacks_member(op: InFlightOp, observed: Observed) -> bool:
     members = observed.communicators[op.comm_id].members
-    inside = {other.global_rank for other in observed.event.in_flight if _key(other) == _key(op)}
-    others = (rank for rank in members if rank >= 0 and rank not in inside)
-    return any(observed.presence(rank, _key(op)) is Presence.ABSENT for rank in others)
+    others = _collectives(observed.event)
+    inside = {other.global_rank for other in others if _key(other) == _key(op)}
+    outside = (rank for rank in members if rank >= 0 and rank not in inside)
+    return any(observed.presence(rank, _key(op)) is Presence.ABSENT for rank in outside)
+
+
+def _collectives(event: HangEvent) -> list[InFlightOp]:
+    """The collectives in flight: sends and receives count from 1 for themselves."""
+    return [op for op in event.in_flight if op.kind == RecordKind.COLLECTIVE]
 
 
 def _key(op: InFlightOp) -> InstanceKey:

@@ -9,7 +9,7 @@ from comminsight.diagnosis.unlaunched import with_awaited
 from comminsight.model.hang import HangEvent
 from comminsight.model.ops import Op, SlotFlag
 from comminsight.model.verdict import Cause, Verdict
-from tests.unit.diagnosis.events import AR, BC, SEND, came, comm, event, nccl_op, state
+from tests.unit.diagnosis.events import AR, BC, RECV, SEND, came, comm, event, nccl_op, state
 
 F = SlotFlag
 LEFT = F.NCCL | F.API_SEEN | F.API_RETURNED | F.GROUP_ENDED | F.GROUP_LEFT
@@ -69,3 +69,13 @@ def test_a_launch_that_returned_may_be_of_what_has_no_task():
 
 def test_sends_may_be_over_before_their_receive():
     assert waiting(event(3, [nccl_op(0, 0, SEND, 1, LEFT, peer=1)])) == []
+
+
+def test_a_send_of_the_same_number_is_no_task_of_a_collective():
+    sending = nccl_op(0, 0, SEND, 1, TASK, peer=2, n_channels=2, started_mask=3)
+    assert waiting(event(3, [sending, *(left(rank) for rank in range(3))])) == [0]
+
+
+def test_who_receives_by_the_same_number_is_not_inside_the_collective():
+    receiving = nccl_op(2, 0, RECV, 1, TASK, peer=0, n_channels=2, started_mask=3)
+    assert waiting(event(3, [receiving, left(0), left(1)])) == [2, 0, 1]
