@@ -21,7 +21,7 @@ from comminsight.model.ops import CommRole
 from comminsight.model.topology import Communicator
 from comminsight.model.trace import RankTrace
 from comminsight.semantics.op_mix import OpMix, op_mixes
-from comminsight.semantics.role_clues import Clue, RoleGuess, guess
+from comminsight.semantics.role_clues import NO_GUESS, Clue, RoleGuess, guess
 from comminsight.semantics.role_inference import Place, session_clues, world_purpose
 
 MAX_OPS_READ = 65_536  # per rank: enough steps of any job
@@ -167,7 +167,7 @@ class _Reading:
         ends = set()
         for seen in self._seen.values():
             comm = seen.communicator
-            role = comm.role if is_named(comm) else found.get(comm.comm_id, _NO).role
+            role = comm.role if is_named(comm) else found.get(comm.comm_id, NO_GUESS).role
             if role is CommRole.PP and comm.comm_size >= _MIN_CHAIN:
                 ends.add((comm.members[0], comm.members[-1]))
         told = RoleGuess(CommRole.EMB, 0.8, ("first_and_last_stage",))
@@ -176,9 +176,6 @@ class _Reading:
             for seen in self._seen.values()
             if seen.communicator.members in ends and seen.kinds == {"data"}
         }
-
-
-_NO = RoleGuess(CommRole.UNKNOWN, 0.0, ())
 
 
 def _families(seen: Iterable[_Seen]) -> list[list[_Seen]]:
