@@ -23,7 +23,7 @@ from itertools import chain
 import msgspec
 import numpy as np
 
-from comminsight.model.event import OP_DTYPE, OP_FIELDS, OP_RECORD_BYTES
+from comminsight.model.event import OP_DTYPE
 from comminsight.model.ops import P2P_OPS, OpFlag, OpState
 from comminsight.model.step import StepEnd, StepEvidence, StepSummary
 from comminsight.model.topology import SessionIdentity
@@ -36,17 +36,11 @@ from comminsight.semantics.template import Template
 
 END_OF_TIME_NS = 1 << 62
 _IS_FAILED = np.isin(np.arange(256), (OpState.FAILED, OpState.ABORTED))
-_EVIDENCE = {"seq", "start_ns", "end_ns", "size_bytes", "comm_index", "peer_or_root", "op"}
-_EVIDENCE |= {"op_seq", "match_seq", "func_seq", "flags"}
-_EVIDENCE_FIELDS = [field for field in OP_FIELDS if field[0] in _EVIDENCE]
-_EVIDENCE_DTYPE = np.dtype(  # a view of the record with the few fields that evidence needs
-    {
-        "names": [name for name, _, _ in _EVIDENCE_FIELDS],
-        "formats": [form for _, form, _ in _EVIDENCE_FIELDS],
-        "offsets": [offset for _, _, offset in _EVIDENCE_FIELDS],
-        "itemsize": OP_RECORD_BYTES,
-    }
-)
+# a view of the record with the few fields that evidence needs, in the order in which `_op` reads
+_EVIDENCE_DTYPE = OP_DTYPE[[
+    "seq", "start_ns", "end_ns", "size_bytes", "comm_index", "peer_or_root", "op_seq", "match_seq",
+    "func_seq", "flags", "op",
+]]  # fmt: skip
 
 
 class OpAt(msgspec.Struct, frozen=True):
