@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -12,6 +13,7 @@ from comminsight.sim import (
     Jitter,
     LostRecords,
     SimLayout,
+    SimRank,
     megatron_core_layout,
     serving_ep_layout,
     simulate,
@@ -81,15 +83,17 @@ def test_nothing_is_proposed_where_the_ops_do_not_tell(name: str) -> None:
     assert learned.learning.refusal.code == f"learning.{REFUSED[name]}"
 
 
+@cache
+def last_rank(name: str) -> SimRank:
+    return simulate(ALL[name].layout, steps=N_STEPS, seed=3).ranks[-1]
+
+
 @pytest.mark.parametrize("name", ["ddp", "fsdp1, unclipped", "zero2", "megatron", "moe", "serving"])
 def test_it_does_not_win_on_other_jobs(name: str) -> None:
     template = reloaded(learn(simulate(JOBS[name].layout, steps=N_STEPS, seed=3)))
     family = name.split(",", maxsplit=1)[0]
-    won = set()
-    for other, job in ALL.items():
-        rank = simulate(job.layout, steps=N_STEPS, seed=3).ranks[-1]
-        if found_on(rank, (*SHIPPED, template)).template == "learned":
-            won.add(other)
+    templates = (*SHIPPED, template)
+    won = {other for other in ALL if found_on(last_rank(other), templates).template == "learned"}
     assert name in won
     # unclipped FSDP1 and FSDP2 emit the same, and have the same boundaries
     assert {other for other in won if other.split(",")[0] != family} <= ALIKE.get(name, set())
@@ -158,7 +162,7 @@ def test_too_few_steps_give_no_template(steps: int) -> None:
     for name in ("fsdp2", "zero2", "megatron", "ddp"):
         learned = learn(simulate(JOBS[name].layout, steps=steps, seed=2))
         assert learned.template is None
-    assert learned.learning.refusal is not None
+        assert learned.learning.refusal is not None
 
 
 def test_an_anchor_must_be_the_same_op_of_its_communicator_on_all_ranks() -> None:
