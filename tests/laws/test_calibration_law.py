@@ -8,6 +8,7 @@ the table.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -15,13 +16,14 @@ import numpy as np
 import pytest
 
 from comminsight.capture.session import SessionData
-from comminsight.model.calibration import LEFT_RAW, Correction, StepProof
+from comminsight.model.calibration import LEFT_RAW, Correction, StepProof, StepSpan
 from comminsight.model.event import concatenate_rows, take_rows
+from comminsight.model.step import StepSummary
 from comminsight.model.verdict import Confidence
 from comminsight.pipeline.rebuild import rebuild_session
 from comminsight.pipeline.simulated import simulated_sessions
 from comminsight.pipeline.templates import shipped_templates
-from comminsight.run import run_of_sessions
+from comminsight.run import Run, run_of_sessions
 from comminsight.sim import (
     Clocks,
     LostRecords,
@@ -74,23 +76,47 @@ class Score:
     n_fused_seen: int
 
 
-def corrected(sessions: tuple[SessionData, ...]) -> Correction:
-    return run_of_sessions(sessions).calibration.preview().correction
+def corrected(found: Run) -> Correction:
+    return found.calibration.preview().correction
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """A local step, what calibration made of it, and the true steps of its first and last op."""
+
+    rank: SimRank
+    step: StepSummary
+    number: int
+    span: StepSpan
+    first: int
+    last: int
+
+    @property
+    def is_right(self) -> bool:
+        return self.first <= self.number <= self.last
+
+
+def calibrated(run: SimRun, sessions: tuple[SessionData, ...]) -> Iterator[Numbered]:
+    """Every local step of the sessions of the ranks, in their order."""
+    found = run_of_sessions(sessions)
+    corrections = {s.session_id: s for s in corrected(found).sessions}
+    for session, rank in zip(sessions, run.ranks, strict=True):
+        true_step = step_of_op(rank)
+        steps = found.session_steps[session.identity.session_id]
+        told = corrections[session.identity.session_id].numbers() if steps else ()
+        for step, (number, span) in zip(steps, told, strict=True):
+            first, last = (true_step[e.comm_index, e.op_seq] for e in (step.first, step.last))
+            yield Numbered(rank, step, number, span, first, last)
 
 
 def scored(run: SimRun, sessions: tuple[SessionData, ...]) -> Score:
-    by_session = {s.session_id: s for s in corrected(sessions).sessions}
     counts = np.zeros(6, np.int64)
-    for session, rank in zip(sessions, run.ranks, strict=True):
-        true_step = step_of_op(rank)
-        steps = rebuild_session(session, shipped_templates()).steps
-        told = by_session[session.identity.session_id].numbers() if steps else ()
-        for step, (number, span) in zip(steps, told, strict=True):
-            first, last = (true_step[e.comm_index, e.op_seq] for e in (step.first, step.last))
-            counts += [
-                1, first <= step.step <= last, first <= number <= last, number == LEFT_RAW,
-                last > first, last > first and span.n_before + span.n_behind > 0,
-            ]  # fmt: skip
+    for one in calibrated(run, sessions):
+        is_fused = one.last > one.first
+        counts += [
+            1, one.first <= one.step.step <= one.last, one.is_right, one.number == LEFT_RAW,
+            is_fused, is_fused and one.span.n_before + one.span.n_behind > 0,
+        ]  # fmt: skip
     return Score(*counts.tolist())
 
 
@@ -169,19 +195,14 @@ def test_ranks_that_share_few_ops_have_no_sure_number_that_is_wrong(
     and always raw where one rank has all steps."""
     run = simulate(layout, steps=40, seed=seed, faults=[LostRecords(fraction=0.01)], clocks=OFFSETS)
     sessions = tuple(disturbed(s, n) for n, s in enumerate(simulated_sessions(run)))
-    by_session = {s.session_id: s for s in corrected(sessions).sessions}
-    wrong, n_told = [], 0
-    for session, rank in zip(sessions, run.ranks, strict=True):
-        true_step = step_of_op(rank)
-        steps = rebuild_session(session, shipped_templates()).steps
-        told = by_session[session.identity.session_id].numbers() if steps else ()
-        for step, (number, span) in zip(steps, told, strict=True):
-            first, last = (true_step[e.comm_index, e.op_seq] for e in (step.first, step.last))
-            n_told += number != LEFT_RAW
-            is_sure = span.confidence in (Confidence.HIGH, Confidence.MEDIUM)
-            if number != LEFT_RAW and (is_sure or layout.world_size == 2):
-                wrong += [(rank.session.global_rank, number, first)] * (not first <= number <= last)
-    assert (wrong, n_told > 0) == ([], True)
+    told = [one for one in calibrated(run, sessions) if one.number != LEFT_RAW]
+    wrong = [
+        (one.rank.session.global_rank, one.number, one.first)
+        for one in told
+        if not one.is_right
+        and (one.span.confidence in {Confidence.HIGH, Confidence.MEDIUM} or layout.world_size == 2)
+    ]
+    assert (wrong, len(told) > 0) == ([], True)
 
 
 def test_the_order_of_the_sessions_makes_no_difference() -> None:
@@ -190,7 +211,7 @@ def test_the_order_of_the_sessions_makes_no_difference() -> None:
         clocks=OFFSETS,
     )  # fmt: skip
     sessions = simulated_sessions(run)
-    one, other = corrected(sessions), corrected(sessions[::-1])
+    one, other = (corrected(run_of_sessions(order)) for order in (sessions, sessions[::-1]))
     assert one.raw_sha256 == other.raw_sha256
     assert one.counts == other.counts
     by_id = {s.session_id: s for s in other.sessions}
@@ -202,18 +223,13 @@ def test_a_number_that_other_ranks_confirm_is_never_wrong_at_ten_times_the_loss(
         megatron_layout(2, 2, 4), steps=STEPS, seed=3, faults=[LostRecords(fraction=0.1)],
         clocks=OFFSETS,
     )  # fmt: skip
-    sessions = simulated_sessions(run)
-    wrong = total = 0
-    ranks = {r.session.session_id: step_of_op(r) for r in run.ranks}
-    steps = {s.identity.session_id: rebuild_session(s, shipped_templates()).steps for s in sessions}
-    for session in corrected(sessions).sessions:
-        true_step = ranks[session.session_id]
-        for step, (number, span) in zip(steps[session.session_id], session.numbers(), strict=True):
-            first, last = (true_step[e.comm_index, e.op_seq] for e in (step.first, step.last))
-            if StepProof.ANCHOR in span.proofs:
-                total += 1
-                wrong += not first <= number <= last
-    assert (wrong, total > 300) == (0, True)
+    sure = [
+        one
+        for one in calibrated(run, simulated_sessions(run))
+        if StepProof.ANCHOR in one.span.proofs
+    ]
+    assert [one for one in sure if not one.is_right] == []
+    assert len(sure) > 300
 
 
 def test_both_lives_of_a_restarted_rank_have_their_numbers() -> None:
@@ -225,7 +241,7 @@ def test_both_lives_of_a_restarted_rank_have_their_numbers() -> None:
         life(whole, whole.records[:cut], "first", 0),
         life(whole, whole.records[cut:], "second", 1_000),
     ]
-    found = {s.session_id: s for s in corrected((*others, *lives)).sessions}
+    found = {s.session_id: s for s in corrected(run_of_sessions((*others, *lives))).sessions}
     true_step = step_of_op(run.ranks[-1])
     for session in lives:
         steps = rebuild_session(session, shipped_templates()).steps
