@@ -17,21 +17,21 @@ import numpy as np
 from comminsight.model.ops import Op
 from comminsight.semantics.comm_table import ROLES, CommTable
 from comminsight.semantics.matcher import AnyMatcher, Hits
-from comminsight.semantics.symbols import SymbolCoder
+from comminsight.semantics.symbols import N_OPS, Columns, SymbolCoder, columns_of
 from comminsight.semantics.template import Symbol, Template
 
 _MAX_BLOCKS = 256
 _MAX_RUN = 512  # ops
 _SHARED = 0.75  # of the steps must agree
-_OP_BASE = 16
 
 
 def close_until_open(
     template: Template, rows: np.ndarray, comms: CommTable, min_blocks: int
 ) -> Template | str:
     """The template with Close filled in, or the reason why not yet."""
-    opens, anchors = _hits(template, rows, comms)
-    runs = _runs(opens, anchors, _role_and_op(rows, comms), is_inside=template.is_close_inside_open)
+    columns = columns_of(rows, comms)
+    opens, anchors = _hits(template, rows, comms, columns)
+    runs = _runs(opens, anchors, columns.role_op, is_inside=template.is_close_inside_open)
     if len(runs) < min_blocks:
         return "too_few_anchored_steps"
     shared = _shared_beginning(runs)
@@ -40,11 +40,13 @@ def close_until_open(
     return msgspec.structs.replace(template, closes=closes)
 
 
-def _hits(template: Template, rows: np.ndarray, comms: CommTable) -> tuple[Hits, Hits]:
+def _hits(
+    template: Template, rows: np.ndarray, comms: CommTable, columns: Columns
+) -> tuple[Hits, Hits]:
     """Completions of Open and of Anchor over all rows."""
     opened, anchor = template.opens[0], template.anchors[0]
     coder = SymbolCoder((*opened, *anchor))
-    classes = coder.encode(rows, comms)
+    classes = coder.encode(rows, comms, columns)
     n = len(opened)
     found = [AnyMatcher([fits]).feed(classes, 0) for fits in (coder.fits[:, :n], coder.fits[:, n:])]
     return found[0], found[1]
@@ -83,14 +85,6 @@ def _shared_beginning(runs: Items[tuple[int, ...]]) -> tuple[int, ...]:
         alive = [run for run in alive if len(run) > n and run[n] == code]
 
 
-def _role_and_op(rows: np.ndarray, comms: CommTable) -> np.ndarray:
-    index = comms.clip(np.ascontiguousarray(rows["comm_index"]))
-    codes: np.ndarray = comms.roles.take(index).astype(np.int64) * _OP_BASE + np.minimum(
-        rows["op"], _OP_BASE - 1
-    )
-    return codes
-
-
 def _symbol_of(code: int) -> Symbol:
-    role, op = divmod(code, _OP_BASE)
+    role, op = divmod(code, N_OPS)
     return Symbol(roles=(ROLES[role],), ops=(Op(op),) if op in set(Op) else ())

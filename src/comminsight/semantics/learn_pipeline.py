@@ -20,13 +20,12 @@ import numpy as np
 from comminsight.model.ops import P2P_OPS, Op
 from comminsight.semantics.comm_table import CommTable
 from comminsight.semantics.matcher import completions, sound_suffix
-from comminsight.semantics.symbols import SymbolCoder, directions
-from comminsight.semantics.template import Peer, Position, Sequence, Template
+from comminsight.semantics.symbols import PEERS, SymbolCoder, directions
+from comminsight.semantics.template import Position, Sequence, Template
 
 _MAX_BLOCKS = 256
 _SHARED = 0.5  # of the ops must be of steps that are alike
 _MAX_PART = 8  # ops of a learnt Open or Anchor
-_PEERS = (Peer.ANY, Peer.NEXT, Peer.PREVIOUS)
 _UNDECIDED = "pipeline_steps_undecided"
 _Shape = tuple[int, ...]
 
@@ -72,7 +71,7 @@ def _passes(rows: np.ndarray, comms: CommTable) -> tuple[np.ndarray, np.ndarray]
     direction = directions(rows, index, comms).astype(np.int64)
     forward = np.where(direction == 1, 1, -1) * np.where(rows["op"] == Op.SEND, 1, -1)
     forward[direction == 0] = 0
-    return rows["op"].astype(np.int64) * len(_PEERS) + direction, forward
+    return rows["op"].astype(np.int64) * len(PEERS) + direction, forward
 
 
 def _is_behind_loss(rows: np.ndarray) -> np.ndarray:
@@ -124,8 +123,7 @@ def _open_and_anchor(shape: _Shape) -> tuple[_Shape, _Shape] | None:
 
 
 def _pass_position(position: Position, code: int) -> Position:
-    op, direction = divmod(code, len(_PEERS))
+    op, direction = divmod(code, len(PEERS))
     return tuple(
-        msgspec.structs.replace(symbol, ops=(Op(op),), peer=_PEERS[direction])
-        for symbol in position
+        msgspec.structs.replace(symbol, ops=(Op(op),), peer=PEERS[direction]) for symbol in position
     )

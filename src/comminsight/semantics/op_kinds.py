@@ -16,15 +16,14 @@ import numpy as np
 
 from comminsight.model.ops import P2P_OPS, CommRole, DType, Op
 from comminsight.semantics.comm_table import ROLES, CommTable
-from comminsight.semantics.symbols import directions
+from comminsight.semantics.symbols import N_DTYPES, N_OPS, PEERS, columns_of, directions
 from comminsight.semantics.template import ANY, Peer, Position, Symbol
 
 NUMBERS_BYTES = 64
 SMALL_BYTES = 8192
 _CLASS_BOUNDS = np.array([NUMBERS_BYTES + 1, SMALL_BYTES + 1])
 _CLASSES = ((0, NUMBERS_BYTES), (NUMBERS_BYTES + 1, SMALL_BYTES), (SMALL_BYTES + 1, ANY))
-_N_OPS, _N_PEERS, _N_DTYPES, _SIZE_BITS = 16, 3, 32, 44
-_PEERS = (Peer.ANY, Peer.NEXT, Peer.PREVIOUS)
+_SIZE_BITS = 44
 _REDUCTIONS = frozenset({Op.ALL_REDUCE, Op.REDUCE_SCATTER, Op.REDUCE})
 _KNOWN_OPS = frozenset(Op)
 _KNOWN_DTYPES = frozenset(DType) - {DType.UNKNOWN}
@@ -118,11 +117,10 @@ def position_of(kinds: Iterable[Kind]) -> Position:
 
 
 def _keys(rows: np.ndarray, comms: CommTable, detail: Detail) -> np.ndarray:
-    index = comms.clip(np.ascontiguousarray(rows["comm_index"]))
-    keys = comms.roles.take(index).astype(np.int64) * _N_OPS + np.minimum(rows["op"], _N_OPS - 1)
-    keys = keys * _N_PEERS + directions(rows, index, comms)
-    dtypes = np.minimum(rows["dtype"], _N_DTYPES - 1) if detail > Detail.CALL else 0
-    keys = keys * _N_DTYPES + dtypes
+    columns = columns_of(rows, comms)
+    keys = columns.role_op.astype(np.int64) * len(PEERS) + directions(rows, columns.comm, comms)
+    dtypes = np.minimum(rows["dtype"], N_DTYPES - 1) if detail > Detail.CALL else 0
+    keys = keys * N_DTYPES + dtypes
     sizes = np.zeros(len(rows), np.int64)
     if detail is Detail.SIZE_CLASS:
         sizes = np.searchsorted(_CLASS_BOUNDS, rows["size_bytes"], side="right")
@@ -134,10 +132,10 @@ def _keys(rows: np.ndarray, comms: CommTable, detail: Detail) -> np.ndarray:
 
 def _kind(detail: Detail, key: int) -> Kind:
     rest, size = divmod(key, 1 << _SIZE_BITS)
-    rest, dtype = divmod(rest, _N_DTYPES)
-    rest, peer = divmod(rest, _N_PEERS)
-    role, op = divmod(rest, _N_OPS)
+    rest, dtype = divmod(rest, N_DTYPES)
+    rest, peer = divmod(rest, len(PEERS))
+    role, op = divmod(rest, N_OPS)
     low, high = (0, ANY) if detail is Detail.CALL else (size, size)
     if detail is Detail.SIZE_CLASS:
         low, high = _CLASSES[size]
-    return Kind(detail, ROLES[role], op, _PEERS[peer], dtype, low, high)
+    return Kind(detail, ROLES[role], op, PEERS[peer], dtype, low, high)

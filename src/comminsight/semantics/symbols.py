@@ -17,8 +17,9 @@ from comminsight.semantics.comm_table import ROLE_CODE, ROLES, CommTable
 from comminsight.semantics.template import ANY, Peer, Position, Symbol
 
 N_OPS = 16  # op codes told apart
-_N_ROLES, _N_DTYPES = len(ROLES), 32
-_PEER_CODE = {Peer.NEXT: 1, Peer.PREVIOUS: 2}
+N_DTYPES = 32
+PEERS = (Peer.ANY, Peer.NEXT, Peer.PREVIOUS)  # by the numbers of ``directions``
+_N_ROLES = len(ROLES)
 _FEW_BOUNDS = 8  # up to here comparisons beat a binary search
 
 
@@ -80,10 +81,10 @@ class SymbolCoder:
         """Class of each op (u2, same length as ``rows``); ``columns`` saves reading them again."""
         index, code = columns or columns_of(rows, comms)
         if self._grid.has_dtype:
-            code = code * _N_DTYPES
-            code += np.minimum(rows["dtype"], _N_DTYPES - 1)
+            code = code * N_DTYPES
+            code += np.minimum(rows["dtype"], N_DTYPES - 1)
         if self._grid.has_peer:
-            code = code * 3
+            code = code * len(PEERS)
             code += directions(rows, index, comms)
         flat = self._kind_of_code.take(code).astype(np.int64)
         for bounds, name in ((self._grid.sizes, "size_bytes"), (self._grid.counts, "count")):
@@ -110,9 +111,9 @@ def _fits_code(symbol: Symbol, grid: _Grid) -> np.ndarray:
     roles = _mask([ROLE_CODE[role] for role in symbol.roles], _N_ROLES)
     axes = [roles, _mask([int(op) for op in symbol.ops], N_OPS)]
     if grid.has_dtype:
-        axes.append(_mask([int(dtype) for dtype in symbol.dtypes], _N_DTYPES))
+        axes.append(_mask([int(dtype) for dtype in symbol.dtypes], N_DTYPES))
     if grid.has_peer:
-        axes.append(_mask([_PEER_CODE[symbol.peer]] if symbol.peer else [], 3))
+        axes.append(_mask([PEERS.index(symbol.peer)] if symbol.peer else [], len(PEERS)))
     fits = axes[0]
     for axis in axes[1:]:
         fits = (fits[:, None] & axis[None, :]).reshape(-1)
@@ -163,7 +164,7 @@ def _interval(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
 
 
 def directions(rows: np.ndarray, index: np.ndarray, comms: CommTable) -> np.ndarray:
-    """1 where the peer is the next rank of the communicator, 2 where it is the previous one."""
+    """1 where the peer is the communicator's next rank, 2 where it is the previous one; else 0."""
     peer = rows["peer_or_root"]
     rank, size = comms.ranks.take(index), np.maximum(comms.sizes.take(index), 1)
     is_p2p = ((rows["op"] == Op.SEND) | (rows["op"] == Op.RECV)) & (peer >= 0) & (rank >= 0)
