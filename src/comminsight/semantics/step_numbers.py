@@ -11,6 +11,7 @@ What a number is known by is not kept here: it is found again in the end, from a
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 
 import numpy as np
@@ -183,15 +184,9 @@ def _longest_rising(values: list[int]) -> list[int]:
     best: list[int] = []  # position at which a subsequence of each length ends lowest
     back = [-1] * len(values)
     for at, value in enumerate(values):
-        low, high = 0, len(best)
-        while low < high:
-            middle = (low + high) // 2
-            if values[best[middle]] <= value:
-                low = middle + 1
-            else:
-                high = middle
-        back[at] = best[low - 1] if low else -1
-        best[low : low + 1] = [at]
+        length = bisect_right(best, value, key=values.__getitem__)
+        back[at] = best[length - 1] if length else -1
+        best[length : length + 1] = [at]
     chain = []
     at = best[-1] if best else -1
     while at >= 0:
