@@ -171,9 +171,9 @@ def _outside(data: _Dimension, context: _Dimension) -> _Dimension:
     if data.size % context.size or data.size < context.size:
         return data
     order: dict[int, int] = {}
-    groups: dict[tuple[int, ...], list[int]] = {}
+    groups: dict[int, list[int]] = {}  # by first member, as constant strides tell it
     for rank, place in data.coordinate.items():
-        groups.setdefault(_group_key(rank, data, place), []).append(rank)
+        groups.setdefault(rank - place * data.stride, []).append(rank)
     for members in groups.values():
         inner: dict[int, int] = {}
         for rank in sorted(members, key=data.coordinate.__getitem__):
@@ -186,11 +186,6 @@ def _outside(data: _Dimension, context: _Dimension) -> _Dimension:
         data.role, data.size // context.size, data.stride * context.size, order,
         data.confidence, data.is_inferred,
     )  # fmt: skip
-
-
-def _group_key(rank: int, data: _Dimension, place: int) -> tuple[int, ...]:
-    """The same for all ranks of one group: its first member, by constant strides."""
-    return (rank - place * data.stride,)
 
 
 def _places(parts: Iterable[Members]) -> dict[int, int]:
