@@ -199,17 +199,18 @@ def test_the_second_stage_gives_the_measures_of_the_run(
     whole = open_run(run, is_segments_only=True)
     expected_waits = straggler_measures(whole.trace)
     rebuilt = rebuild_run(run_paths(run), pool)
-    (all_steps,), problems = measure_run(rebuilt, tmp_path / "one", pool)
+    (all_steps,), problems, _ = measure_run(rebuilt, tmp_path / "one", pool)
     assert (all_steps.n_steps, problems) == (N_STEPS, ())
     assert Path(all_steps.path).name == "steps-000000-000029.parquet"
     assert pq.read_table(all_steps.path) == table_of(expected_waits)
-    parts, problems = measure_run(rebuilt, tmp_path / "three", pool, steps_per_range=11)
+    parts, problems, withheld = measure_run(rebuilt, tmp_path / "three", pool, steps_per_range=11)
     assert ([part.n_steps for part in parts], problems) == ([11, 11, 8], ())
+    assert withheld is None
     table = pa.concat_tables([pq.read_table(part.path) for part in parts])
     for name in ("step", "global_rank", "is_complete", "span_ns", "period_ns"):
         assert table[name].equals(table_of(expected_waits)[name]), name
     assert sorted(path.suffix for path in (tmp_path / "three").iterdir()) == [".parquet"] * 3
-    again, _ = measure_run(rebuilt, tmp_path / "one", SerialExecutor())
+    again, *_ = measure_run(rebuilt, tmp_path / "one", SerialExecutor())
     assert again == (all_steps,)
 
 

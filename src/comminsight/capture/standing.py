@@ -26,11 +26,11 @@ def standing_slots(rows: np.ndarray, comms: np.ndarray) -> np.ndarray:
     slots["state_word"] = np.where(_is_overdue(rows), SLOT_OVERDUE, SLOT_IN_FLIGHT)
     started, stopped = rows["channels_started"], rows["channels_stopped"]
     is_nccl = is_of_nccl(rows, comms)
-    has_task = (rows["n_channels"] > 0) | (started > 0)
+    is_tasked = has_task(rows)
     is_running = is_nccl & (started > 0) & (stopped == 0)
     # an OPEN marker is written early: that nothing had begun by then tells nothing of later
-    is_planned = is_nccl & has_task & (started == 0) & (rows["state"] != OpState.OPEN)
-    slots["slot_flags"][is_nccl & ~has_task] = LEFT
+    is_planned = is_nccl & is_tasked & (started == 0) & (rows["state"] != OpState.OPEN)
+    slots["slot_flags"][is_nccl & ~is_tasked] = LEFT
     slots["slot_flags"][is_planned] = PLANNED
     slots["slot_flags"][is_running] = LAUNCHED
     n_begun = np.minimum(started[is_running], MASK_BITS).astype(np.uint64)
@@ -42,6 +42,12 @@ def is_of_nccl(rows: np.ndarray, comms: np.ndarray) -> np.ndarray:
     """Which rows are of communicators of NCCL; ``(n,)`` bool."""
     known = comms["comm_index"][comms["backend"] == Backend.NCCL]
     mask: np.ndarray = np.isin(rows["comm_index"], known)
+    return mask
+
+
+def has_task(rows: np.ndarray) -> np.ndarray:
+    """Which ops (``OP_DTYPE``) were seen to have a task, and not only to be called; ``(n,)``."""
+    mask: np.ndarray = (rows["n_channels"] > 0) | (rows["channels_started"] > 0)
     return mask
 
 

@@ -106,8 +106,8 @@ def _measure(found: RunRebuilt, paths: RunPaths, executor: Executor, words: Cata
         )  # fmt: skip
     from comminsight.pipeline.rebuild_measures import measure_run
 
-    tables, problems = measure_run(found, paths.measures, executor)
-    for problem in problems:
+    tables, problems, withheld = measure_run(found, paths.measures, executor)
+    for problem in (*problems, *([words.message(withheld)] if withheld else [])):
         _warn(words.text("rebuild.not_measured", problem=problem))
     n_steps = sum(table.n_steps for table in tables)
     write_output(

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from comminsight.analysis.alignment import AlignedStep, align_steps
+from comminsight.diagnosis.miscounts import miscounts_in, missing_counts
 from comminsight.errors import InputError
 from comminsight.format.segment import SegmentReader
 from comminsight.model.event import empty_batch
 from comminsight.model.step import StepSummary
 from comminsight.model.trace import ClockOffsets, RankTrace, RunTrace
+from comminsight.model.verdict import Message
 from comminsight.pipeline.executor import Err, Executor
 from comminsight.pipeline.measure_tasks import (
     Measured,
@@ -33,20 +36,33 @@ from comminsight.semantics.communicators import join_communicators
 STEPS_PER_RANGE = 200
 
 
+class MeasuredRun(NamedTuple):
+    """The tables of all ranges in order, and problems; ``withheld`` says why there is no table at
+    all though there are steps: ops of one number are not one op."""
+
+    tables: tuple[Measured, ...]
+    problems: tuple[str, ...] = ()
+    withheld: Message | None = None
+
+
 def measure_run(
     rebuilt: RunRebuilt,
     folder: Path,
     executor: Executor,
     *,
     steps_per_range: int = STEPS_PER_RANGE,
-) -> tuple[tuple[Measured, ...], tuple[str, ...]]:
-    """(the tables of all ranges in order, problems); ``folder`` is that of the tables.
+) -> MeasuredRun:
+    """Waits and blame of the run in tables in ``folder``.
 
     Raises InputError when the folder cannot be written or steps cannot be read.
     """
     sessions = [one for one in rebuilt.sessions if one.steps_path and one.spans]
     world_size = max((one.identity.world_size for one in sessions), default=0)
-    aligned = align_steps(_steps_trace(sessions, world_size))
+    trace = _steps_trace(sessions, world_size)
+    if miscounts := miscounts_in(trace):
+        comms = {one.comm_id: one for one in trace.communicators}
+        return MeasuredRun((), withheld=missing_counts(miscounts, comms))
+    aligned = align_steps(trace)
     tasks = []
     folder.mkdir(parents=True, exist_ok=True)
     for first in range(0, len(aligned), steps_per_range):
@@ -62,14 +78,15 @@ def measure_run(
         else:
             measured.append(result.value)
             Path(result.key.plan).unlink(missing_ok=True)
-    return tuple(sorted(measured, key=lambda one: one.path)), tuple(sorted(problems))
+    tables = tuple(sorted(measured, key=lambda one: one.path))
+    return MeasuredRun(tables, tuple(sorted(problems)))
 
 
 def _steps_trace(sessions: Sequence[Rebuilt], world_size: int) -> RunTrace:
     """The run without its ops: enough to tell which steps are the same."""
     communicators, comm_ids = join_communicators([(one.identity, _comms(one)) for one in sessions])
     ranks = tuple(
-        RankTrace(one.identity, empty_batch(), comm_ids[one.identity.session_id])
+        RankTrace(one.identity, empty_batch(), comm_ids[one.identity.session_id], one.unseen_calls)
         for one in sessions
     )
     steps = {one.identity.session_id: _read_steps(one.steps_path) for one in sessions}

@@ -9,19 +9,20 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
+from comminsight.capture.unseen import nccl_calls, unseen_of
 from comminsight.model.session import SessionRecord
 from comminsight.model.topology import SessionIdentity
 from comminsight.pipeline.launches import Life, last_mono_ns, life_from
 from comminsight.pipeline.rebuild import settings_with
 from comminsight.pipeline.session_steps import SessionStepper
-from comminsight.pipeline.stored_session import open_stored
+from comminsight.pipeline.stored_session import StoredSession, open_stored
 from comminsight.pipeline.templates import load_templates, read_text, template_files
 from comminsight.semantics.template import Template
 
@@ -40,7 +41,7 @@ class SegmentsTask(msgspec.Struct, frozen=True):
 class Rebuilt(msgspec.Struct, frozen=True):
     """One session rebuilt: who and when it was, where its steps are, how many. ``is_shared``: its
     process held several ranks, so that these are not the steps of one; nothing was written.
-    ``spans`` are (segment, first start, last start)."""
+    ``spans`` are (segment, first start, last start), ``unseen_calls`` as in ``SessionData``."""
 
     life: Life
     steps_path: str = ""
@@ -48,6 +49,7 @@ class Rebuilt(msgspec.Struct, frozen=True):
     n_records: int = 0
     is_shared: bool = False
     spans: tuple[tuple[str, int, int], ...] = ()
+    unseen_calls: dict[int, int] = {}
 
     @property
     def identity(self) -> SessionIdentity:
@@ -65,9 +67,21 @@ def rebuild_segments(task: SegmentsTask) -> tuple[Rebuilt, ...]:
     stepper = stepper_for(
         task.steps_folder, task.template_folders, session.identity, session.settings
     )
-    rebuilt = run_through(stepper, session.comms, session.batches(), is_over=session.is_over)
+    calls: list[np.ndarray] = []
+    batches = _noting(session, calls)
+    rebuilt = run_through(stepper, session.comms, batches, is_over=session.is_over)
     spans = tuple((path, *span) for path, span in session.spans.items())
-    return (msgspec.structs.replace(rebuilt, spans=spans),)
+    is_whole = session.is_closed and rebuilt.n_records == stepper.delivered_seq
+    unseen_calls = unseen_of(calls) if is_whole else {}
+    return (msgspec.structs.replace(rebuilt, spans=spans, unseen_calls=unseen_calls),)
+
+
+def _noting(session: StoredSession, calls: list[np.ndarray]) -> Iterator[np.ndarray]:
+    """The session's records; what they tell of NCCL's numbers is added to ``calls``."""
+    for batch in session.batches():
+        if len(found := nccl_calls(batch, session.comms)):
+            calls.append(found)
+        yield batch
 
 
 def stepper_for(

@@ -27,7 +27,8 @@ from comminsight.pipeline.ranks import split_ranks
 @dataclass(frozen=True, slots=True)
 class StoredSession:
     """One session in its segments. ``is_over``: no record will follow. ``is_shared``: the process
-    held several ranks, so that its records are not those of one. ``spans`` are the first and last
+    held several ranks, so that its records are not those of one. ``is_closed``: it closed its
+    records, and passed over none that it should have recorded. ``spans`` are the first and last
     start in each segment that has been read."""
 
     folder: Path
@@ -36,6 +37,7 @@ class StoredSession:
     settings: dict[str, int]
     is_over: bool
     is_shared: bool
+    is_closed: bool
     newest: SegmentData
     spans: dict[str, tuple[int, int]]
 
@@ -73,8 +75,8 @@ def open_stored(folder: Path) -> StoredSession:
     liveness, _ = segment_liveness(state.identity, is_sealed=newest.is_sealed)
     return StoredSession(
         folder=folder, identity=state.identity, comms=state.comms, settings=state.settings,
-        is_over=liveness is not Liveness.ALIVE, is_shared=_is_shared(state), newest=newest,
-        spans={},
+        is_over=liveness is not Liveness.ALIVE, is_shared=_is_shared(state),
+        is_closed=not (state.is_cut or state.tally["capture_lost"]), newest=newest, spans={},
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Which sessions of a folder a rebuild takes: those that a report takes."""
+"""Which sessions of a folder a rebuild takes: those that a report takes; what it withholds too."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from comminsight.model.ops import Backend
 from comminsight.pipeline.executor import SerialExecutor
 from comminsight.pipeline.layout import run_paths
+from comminsight.pipeline.rebuild_measures import measure_run
 from comminsight.pipeline.rebuild_run import RunRebuilt, rebuild_run
 from comminsight.run import open_run
 from tests.builders.records import MS, allreduce, comm_row, comm_rows, identity, ops
@@ -74,3 +76,41 @@ def test_jobs_that_lived_side_by_side_are_not_told_apart(tmp_path: Path) -> None
     reported, found = taken(tmp_path)
     assert len(reported) == 4
     assert [one.identity.session_id for one in found.sessions] == reported
+
+
+def test_measures_are_withheld_where_the_numbers_of_the_ranks_disagree(tmp_path: Path) -> None:
+    numbers = ([0, 1, 2], [0, 2])  # what NCCL says; nobody was told of one call of rank 1
+    for rank, func_seqs in enumerate(numbers):
+        who = identity(rank, world_size=2)
+        row = comm_row(1, "0-1", me=rank, backend=Backend.NCCL)
+        records = [
+            allreduce(i, 1_000 + i, func_seq=n, n_channels=1) for i, n in enumerate(func_seqs, 1)
+        ]
+        data = segment_bytes(ops(*records), row, who)
+        write_segment(tmp_path / "inspector_logs" / who.session_id, data)
+    reported, found = taken(tmp_path)
+    assert [one.unseen_calls for one in found.sessions] == [{}, {1: 1}]
+    sessions = open_run(tmp_path, is_segments_only=True).sessions
+    assert [s.unseen_calls for s in sessions] == [{}, {1: 1}]
+    measured = measure_run(found, tmp_path / "measures", SerialExecutor())
+    assert (len(reported), measured.tables, measured.problems) == (2, (), ())
+    assert measured.withheld is not None
+    assert measured.withheld.params["ranks"] == [1]
+    assert not (tmp_path / "measures").exists()
+
+
+@pytest.mark.parametrize("end", ["unsealed", "gap"])
+def test_of_records_that_are_not_whole_no_call_is_counted_as_unseen(
+    tmp_path: Path, end: str
+) -> None:
+    who = identity(0, world_size=2)
+    row = comm_row(1, "0-1", backend=Backend.NCCL)
+    seqs = [1, 3] if end == "gap" else [1, 2]
+    records = [
+        allreduce(seq, 1_000 + seq, func_seq=n, n_channels=1, op_seq=i)
+        for i, (seq, n) in enumerate(zip(seqs, (0, 4), strict=True), 1)
+    ]
+    data = segment_bytes(ops(*records), row, who, sealed=end == "gap")
+    write_segment(tmp_path / "inspector_logs" / who.session_id, data, sealed=end == "gap")
+    (own,) = rebuild_run(run_paths(tmp_path), SerialExecutor()).sessions
+    assert (own.n_records, own.unseen_calls) == (2, {})
