@@ -34,7 +34,7 @@ def evidence_of(observed: Observed, found: Finding, direct: tuple[int, ...]) -> 
         yield _instance_evidence(in_flight, instance, instance.waiters)
     elif instance is not None:
         if found.cause not in CALLED_CAUSES:
-            yield _absence(observed, found, instance)
+            yield absence(observed, instance, found.culprits)
         yield _instance_evidence(in_flight, instance, instance.waiters)
     if instance is not None:
         yield from stage_evidence(instance)
@@ -49,6 +49,13 @@ def evidence_of(observed: Observed, found: Finding, direct: tuple[int, ...]) -> 
     for rank in found.culprits:
         yield from _process(observed, found, rank)
     yield from stacks_of(observed, found.culprits)
+
+
+def absence(observed: Observed, instance: Instance, ranks: tuple[int, ...]) -> Evidence:
+    """That ``ranks`` have not entered the op, and the last one of its kind that all of them did."""
+    entered = [observed.progress(rank, instance.key) for rank in ranks if rank in instance.presence]
+    last = min((p.last_entered if p is not None else 0 for p in entered), default=0)
+    return _instance_evidence(codes.ABSENT, instance, ranks, last_entered=last)
 
 
 def is_cut(observed: Observed, instance: Instance | None) -> bool:
@@ -144,13 +151,6 @@ def _missing_of_finding(observed: Observed, found: Finding) -> Iterator[Message]
         if is_readable and (stack is None or stack.source is StackSource.NONE):
             reason = stack.reason if stack is not None else ""
             yield message(codes.MISSING_STACK, rank=state.global_rank, reason=reason)
-
-
-def _absence(observed: Observed, found: Finding, instance: Instance) -> Evidence:
-    ranks = list(found.culprits)
-    entered = [observed.progress(rank, instance.key) for rank in ranks if rank in instance.presence]
-    last = min((p.last_entered if p is not None else 0 for p in entered), default=0)
-    return _instance_evidence(codes.ABSENT, instance, found.culprits, last_entered=last)
 
 
 def _instance_evidence(

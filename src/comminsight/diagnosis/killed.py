@@ -12,6 +12,7 @@ from comminsight.diagnosis import codes
 from comminsight.diagnosis.chain import hang_chain, hang_coverage, op_name, op_ref
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.first_failure import TOGETHER_NS
+from comminsight.diagnosis.hang_evidence import absence
 from comminsight.diagnosis.presence import GONE, Observed, observe
 from comminsight.model.hang import HangEvent, Liveness, Presence, RankState
 from comminsight.model.ranges import missing_ranks
@@ -139,17 +140,8 @@ def _in_flight_at_death(observed: Observed, dead: list[RankState]) -> Iterator[E
 def _absent(observed: Observed, cause: Cause) -> Iterator[Evidence]:
     """Who had not entered what others were in when the job was ended: a fact, and no cause."""
     for instance in observed.instances[:1] if cause is not Cause.RANK_DEAD else ():
-        ranks = instance.ranks(Presence.ABSENT)
-        entered = [observed.progress(rank, instance.key) for rank in ranks]
-        if ranks:
-            yield Evidence(
-                kind="record", comm_id=instance.key.comm_id, match_seq=instance.key.match_seq,
-                message=message(
-                    codes.ABSENT, ranks=list(ranks), op=op_name(instance.first_op.op),
-                    comm=instance.communicator.label, match_seq=instance.key.match_seq,
-                    last_entered=min(p.last_entered if p is not None else 0 for p in entered),
-                ),
-            )  # fmt: skip
+        if ranks := instance.ranks(Presence.ABSENT):
+            yield absence(observed, instance, ranks)
 
 
 def _missing(event: HangEvent, silent: list[int]) -> Iterator[Message]:
