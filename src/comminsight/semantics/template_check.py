@@ -66,14 +66,17 @@ def _contains(sequence: Positions, part: Positions) -> int | None:
     return None
 
 
-def _boundaries(template: Template) -> list[tuple[str, Positions]]:
-    named = (("open", template.opens), ("anchor", template.anchors), ("close", template.closes))
+def _needed(template: Template) -> list[tuple[str, Positions]]:
+    """The sequences that must occur in a job of the template, with the key of each."""
+    named = (
+        ("open", template.opens), ("anchor", template.anchors), ("close", template.closes),
+        ("requires", template.requires),
+    )  # fmt: skip
     return [(key, sequence) for key, sequences in named for sequence in sequences]
 
 
 def _impossible(template: Template) -> Iterator[Fault]:
-    required = [("requires", sequence) for sequence in template.requires]
-    for key, sequence in [*_boundaries(template), *required]:
+    for key, sequence in _needed(template):
         for position in sequence:
             if all(_is_impossible(symbol) for symbol in position):
                 label = " or ".join(symbol.label for symbol in position)
@@ -90,8 +93,7 @@ def _is_impossible(symbol: Symbol) -> bool:
 
 
 def _forbidden(template: Template) -> Iterator[Fault]:
-    required = [("requires", sequence) for sequence in template.requires]
-    for key, sequence in [*_boundaries(template), *required]:
+    for key, sequence in _needed(template):
         for forbidden in template.forbids:
             if _contains(sequence, forbidden) is not None:
                 yield Fault(
