@@ -18,6 +18,7 @@ from comminsight.sim.groups import SimGroup
 from comminsight.sim.layout import SimLayout
 
 WORK, ENTER, WAIT, STOP = 0, 1, 2, 3
+SCALAR_BYTES = 4  # of one number: a loss, a norm, a flag
 
 Instruction = tuple[int, int, int]
 

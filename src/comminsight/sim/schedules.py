@@ -13,8 +13,8 @@ from __future__ import annotations
 from comminsight.model.ops import DType, Op
 from comminsight.sim.groups import SimGroup
 from comminsight.sim.layout import Schedule, SimLayout
-from comminsight.sim.program import Phase, Program, ProgramWriter, with_shared_ops
-from comminsight.sim.schedules_job import SCALAR_BYTES, Writer, programs_of_steps
+from comminsight.sim.program import SCALAR_BYTES, Phase, Program, ProgramWriter, with_shared_ops
+from comminsight.sim.schedules_job import Writer, programs_of_steps
 
 
 def step_programs(

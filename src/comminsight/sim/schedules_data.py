@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator
 
 from comminsight.model.ops import DType, Op
 from comminsight.sim.layout import Schedule
-from comminsight.sim.program import Phase, ProgramWriter
+from comminsight.sim.program import SCALAR_BYTES, Phase, ProgramWriter
 
-SCALAR_BYTES = 4
 N_PARAMETER_GROUPS = 2  # DeepSpeed gathers each with its own call
 
 

@@ -15,15 +15,8 @@ from comminsight.sim.program import Phase, Program, ProgramWriter, joined
 from comminsight.sim.schedules_data import DATA_WRITERS, evaluate_data
 from comminsight.sim.schedules_megatron import evaluate_megatron, write_megatron_core
 from comminsight.sim.schedules_pipeline import write_pipeline
-from comminsight.sim.schedules_serving import (
-    SCALAR_BYTES,
-    idle,
-    write_decode,
-    write_prefill,
-    write_tensor,
-)
+from comminsight.sim.schedules_serving import idle, write_decode, write_prefill, write_tensor
 
-__all__ = ["SCALAR_BYTES", "Writer", "programs_of_steps"]
 Writer = Callable[[ProgramWriter], None]
 
 

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from comminsight.model.ops import DType, Op
 from comminsight.sim.layout import SimLayout
-from comminsight.sim.program import Phase, ProgramWriter
+from comminsight.sim.program import SCALAR_BYTES, Phase, ProgramWriter
 from comminsight.sim.schedules_pipeline import PipelineWriter
-
-SCALAR_BYTES = 4
 
 
 def write_megatron_core(writer: ProgramWriter) -> None:

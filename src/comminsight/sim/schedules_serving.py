@@ -11,7 +11,6 @@ from comminsight.model.ops import DType, Op
 from comminsight.sim.layout import Schedule
 from comminsight.sim.program import Phase, ProgramWriter
 
-SCALAR_BYTES = 4
 _PREFILL_FACTOR = 16
 _IDLE_ROUNDS = 5
 
