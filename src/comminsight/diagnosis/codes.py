@@ -241,9 +241,9 @@ CODES: dict[str, tuple[str, ...]] = {
     CHECK_HOST: ("ranks",),
     END_GROUP: ("ranks", "op", "comm"),
     CHECK_LINK: ("ranks",),
-    # pid in the process's own namespace, "PID" where nobody told it
     # the process is gone: its log is what is left
     READ_LOG: ("rank",),
+    # pid in the process's own namespace, "PID" where nobody told it
     TAKE_STACK: ("rank", "pid", "host"),
     COMPARE_PATHS: ("ranks", "op", "comm"),
     READ_FIRST_ERROR: ("ranks",),

@@ -1,9 +1,8 @@
 """Members of one op instance that disagree on what it is.
 
 Compared are operation, element type, root and size at equal ``match_seq``, replays of captured
-graphs with replays. Sizes may differ
-legally where the call allows uneven parts (all-to-all, gather, scatter), and a receive may be
-posted for more than is sent.
+graphs with replays. Sizes may differ legally where the call allows uneven parts (all-to-all,
+gather, scatter), and a receive may be posted for more than is sent.
 """
 
 from __future__ import annotations

@@ -50,9 +50,8 @@ def judge_end(
     the site has its own) the last view tells: of ops that the recorders found overdue, and of a
     rank that was gone while others waited on. Where all ended in order, a hang is told only of
     NCCL's ops and with the rank that it began at: other ops may have no end because nobody waited
-    for them. A hang that
-    nobody could be named for is told where there is evidence of whom it waits for, and while it
-    lasts also one that is not yet overdue.
+    for them. A hang that nobody could be named for is told where there is evidence of whom it waits
+    for, and while it lasts also one that is not yet overdue.
     """
     if lasting:
         return (judge_hang(lasting[-1], trace.communicators),)

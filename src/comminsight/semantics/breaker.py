@@ -111,5 +111,5 @@ class StepWatch:
 
 
 def _first(mask: np.ndarray) -> int:
-    """Index of the first true; the length where none is, but never less than all others allow."""
+    """Index of the first true; past the end of any batch where none is."""
     return int(mask.argmax()) if mask.any() else 1 << 62

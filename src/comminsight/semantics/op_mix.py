@@ -2,8 +2,8 @@
 
 Data are collectives and P2P ops above ``DATA_BYTES`` (in a session of nothing but small ones, above
 ``CONTROL_BYTES``), control ops those up to ``CONTROL_BYTES`` and barriers; what lies between is
-neither. A group call that reaches three partners, or the caller
-itself, is an exchange among all members, whatever the library made of it.
+neither. A group call that reaches three partners, or the caller itself, is an exchange among all
+members, whatever the library made of it.
 """
 
 from __future__ import annotations

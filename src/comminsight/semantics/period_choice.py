@@ -207,8 +207,8 @@ def _marked(
     ranks: Sequence[RankCodes], pattern: Pattern, table: KindTable, world_size: int
 ) -> Marked:
     periods = tuple(periods_of(rank, pattern) for rank in ranks)
-    comms, sizes = ranks[0].stream.comms, ranks[0].stream.rows["comm_index"][periods[0].last]
-    is_widest = bool((comms.sizes[comms.clip(sizes)] == world_size).all())
+    comms, index = ranks[0].stream.comms, ranks[0].stream.rows["comm_index"][periods[0].last]
+    is_widest = bool((comms.sizes[comms.clip(index)] == world_size).all())
     is_control = any(table.kinds[kind].is_control for kind in pattern.kinds)
     whole = _whole_ratio(ranks[0], periods[0])
     return Marked(pattern, periods, is_widest, is_control, whole, _n_groups(ranks, periods))

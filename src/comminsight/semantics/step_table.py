@@ -96,9 +96,8 @@ def key_of(stream: int, seqs: np.ndarray) -> np.ndarray:
 
 def _keys(one: SessionStepList, streams: dict[_Stream, int]) -> Iterator[int]:
     """Anchor, First and Last of each step in turn."""
-    known: dict[
-        tuple[int, int, int, bool], int
-    ] = {}  # the few streams of the session, looked up often
+    # the few streams of the session, looked up often
+    known: dict[tuple[int, int, int, bool], int] = {}
     for step in one.steps:
         for evidence in (step.anchor, step.first, step.last):
             if evidence is None or evidence.match_seq <= 0:
@@ -120,8 +119,6 @@ def _stream(evidence: StepEvidence, one: SessionStepList, streams: dict[_Stream,
         own = int(one.comm_ranks[evidence.comm_index])
         ends = (own, evidence.peer) if evidence.op == Op.SEND else (evidence.peer, own)
         comm_id = comm_id if min(ends) >= 0 else -1
-    return (
-        -1
-        if comm_id < 0
-        else streams.setdefault((comm_id, *ends, evidence.is_replay), len(streams))
-    )
+    if comm_id < 0:
+        return -1
+    return streams.setdefault((comm_id, *ends, evidence.is_replay), len(streams))

@@ -31,8 +31,7 @@ def vote(keys: np.ndarray, values: np.ndarray, *, prefers_high: bool = False) ->
 
     Rows without a key or with an unknown value have no vote.
     """
-    counts = _counted(keys, values)
-    key, value, n = counts
+    key, value, n = _counted(keys, values)
     order = np.lexsort((-value if prefers_high else value, -n, key))
     key, value = key[order], value[order]
     is_first = np.r_[True, key[1:] != key[:-1]] if len(key) else np.zeros(0, np.bool_)
