@@ -6,13 +6,13 @@ import shutil
 
 import pytest
 
-from comminsight import cli
 from comminsight.errors import ExitCode
 from comminsight.sim.cluster import simulate
 from comminsight.sim.faults import LateRank
 from tests.builders.box import box_bytes
 from tests.builders.records import ops
 from tests.builders.run import small_layout, write_run
+from tests.unit.cli.calling import call
 
 VERBS = ("report", "steps", "rebuild")
 
@@ -27,14 +27,6 @@ def good_run(tmp_path_factory):
 @pytest.fixture
 def run(good_run, tmp_path):
     return shutil.copytree(good_run, tmp_path / "run")
-
-
-def call(capfd, *argv):
-    code = cli.main([str(word) for word in argv])
-    out, err = capfd.readouterr()
-    assert "Traceback" not in out + err
-    assert "internal error" not in err
-    return code, out, err
 
 
 def report_json(capfd, run):

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from comminsight import cli
 from comminsight.errors import ExitCode
 from comminsight.sim import LostRecords, megatron_layout, simulate
 from tests.builders.run import write_run
+from tests.unit.cli.calling import call
 
 
 @pytest.fixture
@@ -19,12 +19,6 @@ def run(tmp_path: Path) -> Path:
     return write_run(
         tmp_path / "run", simulate(megatron_layout(2, 1, 2), steps=25, seed=4, faults=faults)
     )
-
-
-def call(capfd: pytest.CaptureFixture[str], *argv: object) -> tuple[int, str, str]:
-    code = cli.main([str(word) for word in argv])
-    out, err = capfd.readouterr()
-    return code, out, err
 
 
 def test_the_walk_through(run: Path, capfd: pytest.CaptureFixture[str]) -> None:

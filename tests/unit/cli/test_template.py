@@ -6,22 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from comminsight import cli
 from comminsight.errors import ExitCode
 from comminsight.run import open_run
 from comminsight.sim import fsdp2_layout, simulate, tensor_layout
 from tests.builders.run import write_run
+from tests.unit.cli.calling import call
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_run(tmp_path_factory.mktemp("r"), simulate(fsdp2_layout(4), steps=9, seed=1))
-
-
-def call(capfd: pytest.CaptureFixture[str], *argv: object) -> tuple[int, str, str]:
-    code = cli.main([str(word) for word in argv])
-    out, err = capfd.readouterr()
-    return code, out, err
 
 
 def test_the_file_that_is_written_gives_the_steps(

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from comminsight import cli
 from comminsight.errors import ExitCode
 from comminsight.sim import megatron_layout, simulate
 from tests.builders.run import write_run
+from tests.unit.cli.calling import call
 
 OWN = """file_version = 1
 [[template]]
@@ -28,12 +28,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_run(
         tmp_path_factory.mktemp("r"), simulate(megatron_layout(2, 1, 2), steps=8, seed=1)
     )
-
-
-def call(capfd: pytest.CaptureFixture[str], *argv: object) -> tuple[int, str, str]:
-    code = cli.main([str(word) for word in argv])
-    out, err = capfd.readouterr()
-    return code, out, err
 
 
 def test_text_and_json_name_the_winner(run: Path, capfd: pytest.CaptureFixture[str]) -> None:
