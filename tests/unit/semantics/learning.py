@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from comminsight.format.toml_text import write_toml
 from comminsight.model.records import is_ended_op
+from comminsight.model.topology import SessionIdentity
 from comminsight.pipeline.templates import parse
 from comminsight.semantics.comm_table import CommTable
 from comminsight.semantics.communicators import join_communicators
@@ -20,16 +22,22 @@ from comminsight.sim import SimRun
 
 
 def streams_of(run: SimRun) -> list[RankStream]:
-    """One stream per rank, as the engine would commit its ops."""
-    _, comm_ids = join_communicators([(rank.session, rank.comms) for rank in run.ranks])
+    """The streams of a simulated run."""
+    return rank_streams([(rank.session, rank.comms, rank.records) for rank in run.ranks])
+
+
+def rank_streams(
+    ranks: Sequence[tuple[SessionIdentity, np.ndarray, np.ndarray]],
+) -> list[RankStream]:
+    """One stream per (session, communicators, records), as the engine would commit its ops."""
+    _, comm_ids = join_communicators([(who, comms) for who, comms, _ in ranks])
     streams = []
-    for rank in run.ranks:
-        comms = CommTable(rank.session.world_size)
-        comms.add(rank.comms)
+    for who, rows_of_comms, records in ranks:
+        comms = CommTable(who.world_size)
+        comms.add(rows_of_comms)
         order = Reorder()
-        rows = np.concatenate([order.push(rank.records), order.drain()])
-        own = comm_ids[rank.session.session_id]
-        streams.append(RankStream(rank.session, rows[is_ended_op(rows)], comms, own))
+        rows = np.concatenate([order.push(records), order.drain()])
+        streams.append(RankStream(who, rows[is_ended_op(rows)], comms, comm_ids[who.session_id]))
     return streams
 
 

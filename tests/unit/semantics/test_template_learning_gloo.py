@@ -5,26 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from comminsight.semantics.comm_table import CommTable
-from comminsight.semantics.communicators import join_communicators
 from comminsight.semantics.engine import SessionEngine
-from comminsight.semantics.period import RankStream
-from comminsight.semantics.reorder import Reorder
 from comminsight.semantics.template_learning import Learned, learn_template
 from tests.unit.semantics.gloo_jobs import GlooRank, load_rank
-from tests.unit.semantics.learning import reloaded
+from tests.unit.semantics.learning import rank_streams, reloaded
 
 
 def learnt_from(ranks: list[GlooRank]) -> Learned:
-    _, comm_ids = join_communicators([(rank.identity, rank.comms) for rank in ranks])
-    streams = []
-    for rank in ranks:
-        comms = CommTable(rank.identity.world_size)
-        comms.add(rank.comms)
-        order = Reorder()
-        rows = np.concatenate([order.push(rank.batch), order.drain()])
-        own = comm_ids[rank.identity.session_id]
-        streams.append(RankStream(rank.identity, rows, comms, own))
+    streams = rank_streams([(rank.identity, rank.comms, rank.batch) for rank in ranks])
     return learn_template(streams, "learned")
 
 
