@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from comminsight.model.ops import EndReason, NoticeReason
 from comminsight.model.verdict import Message
-from comminsight.pipeline.nccl_notes import nccl_notes
+from comminsight.pipeline.nccl_notes import TOLD_COUNTERS, nccl_notes
 from comminsight.report.catalogue import catalogue
 from tests.builders import allreduce, fold, notice, ops, unseen_end
 from tests.unit.pipeline.test_ends import session
@@ -35,4 +35,4 @@ def test_every_reason_and_counter_has_its_words() -> None:
     for lang in ("en", "zh"):
         known = catalogue(lang).templates
         assert {f"end_reason.{reason.name.lower()}" for reason in EndReason} <= known.keys()
-        assert {"counter.untracked_groups", "counter.unknown_events"} <= known.keys()
+        assert {f"counter.{name}" for name in TOLD_COUNTERS} <= known.keys()
