@@ -1,4 +1,4 @@
-"""Which settings the recorder takes, beside the recorder itself."""
+"""Settings that the recorder takes, and those that it would pass over."""
 
 from __future__ import annotations
 
