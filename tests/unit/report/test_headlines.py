@@ -70,5 +70,5 @@ def test_a_lost_record_may_have_been_of_an_earlier_op() -> None:
         )  # fmt: skip
         return headline(verdict, report(verdict), catalogue("en"))
 
-    assert "never entered all_reduce #3 of DP w#0 at the latest" in told(5)
-    assert "at the latest" not in told(0)
+    assert "did not enter all_reduce #3 of DP w#0, or already stopped at an earlier one" in told(5)
+    assert "earlier" not in told(0)

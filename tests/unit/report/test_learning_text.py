@@ -32,11 +32,12 @@ PROPOSED = TemplateLearning(
 def test_a_proposal_comes_with_its_support() -> None:
     assert render_learning(PROPOSED, run="r1", width=100) == (
         "Template learnt from r1\n"
-        "  - 80 of 88 periods are alike, on 8 ranks\n"
+        "  - 80 of 88 periods (from one occurrence of what recurs to the next) are alike, on 8 "
+        "ranks\n"
         "  - 96 steps; every one lies where the periods say on 8 of 8 ranks\n"
         "  - the anchor is the same op of one communicator on all ranks: their steps can be "
         "aligned\n"
-        "  - a step ends where the job ended\n"
+        "  - where a step ends is told by how the job ended\n"
         "\n"
         "Proposed: ours\n"
         "  open    recv@PP\n"
@@ -58,7 +59,7 @@ def test_a_refusal_says_why_and_proposes_nothing() -> None:
     text = render_learning(TemplateLearning(name="ours", n_ranks=4, refusal=why), run="r1")
     assert text == (
         "Template learnt from r1\n"
-        "  - no template is proposed: what recurs does so 2 times at most; 4 are needed\n"
+        "  - no template is proposed: what recurs is seen 2 times at most; 4 are needed\n"
     )
 
 
