@@ -38,9 +38,11 @@ def result(standing: Standing, check: str, variant: str, **params: MessageParam)
 def library(facts: MachineFacts) -> Iterable[CheckResult]:
     """The recorder library is there and is a library."""
     if facts.elf is None:
-        yield result(PROBLEM, "library", "unreadable", path=facts.library, reason=facts.elf_error)
+        yield result(
+            PROBLEM, "library", "unreadable", path=facts.library_path, reason=facts.elf_error
+        )
     else:
-        yield result(OK, "library", "found", path=facts.library)
+        yield result(OK, "library", "found", path=facts.library_path)
 
 
 def library_fit(facts: MachineFacts) -> Iterable[CheckResult]:

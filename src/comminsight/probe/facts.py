@@ -38,7 +38,7 @@ DEFAULT_PLUGIN = "libnccl-profiler.so"  # what NCCL loads when its variable is n
 class Places:
     """What to look at; ``python`` is the one that trains."""
 
-    library: Path
+    library_path: Path
     box_folder: Path
     spool: Path
     private_folder: Path | None = None  # above the default spool, where the recorder makes it
@@ -52,7 +52,7 @@ class Places:
 class MachineFacts:
     """The facts. ``elf`` is None where the library cannot be read, then ``elf_error`` says why."""
 
-    library: str
+    library_path: str
     elf: ElfFacts | None
     elf_error: str = ""
     machine: str
@@ -82,12 +82,12 @@ def gather(places: Places, environment: Mapping[str, str]) -> MachineFacts:
 
     Raises InputError when ``places.python`` cannot be asked.
     """
-    elf, elf_error = library_facts(places.library)
+    elf, elf_error = library_facts(places.library_path)
     folders = search_path(places.python)
-    library_path = environment.get("LD_LIBRARY_PATH", "")
+    ld_library_path = environment.get("LD_LIBRARY_PATH", "")
     disable_file = environment.get("COMMINSIGHT_DISABLE_FILE") or DEFAULT_DISABLE_FILE
     return MachineFacts(
-        library=str(places.library),
+        library_path=str(places.library_path),
         elf=elf,
         elf_error=elf_error,
         machine=platform.machine(),
@@ -96,8 +96,8 @@ def gather(places: Places, environment: Mapping[str, str]) -> MachineFacts:
         disable_file=disable_file if os.path.lexists(disable_file) else "",
         plugin=places.plugin,
         is_plugin_foreign=places.is_plugin_foreign,
-        is_plugin_there=is_found(places.plugin, places.library.name, library_path),
-        default_plugin=named_on_path(DEFAULT_PLUGIN, library_path),
+        is_plugin_there=is_found(places.plugin, places.library_path.name, ld_library_path),
+        default_plugin=named_on_path(DEFAULT_PLUGIN, ld_library_path),
         mask=environment.get(MASK_VARIABLE, ""),
         unfit=unfit_settings(environment),
         box_folder=look_at(places.box_folder),
@@ -108,25 +108,29 @@ def gather(places: Places, environment: Mapping[str, str]) -> MachineFacts:
         open_files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         stack=stack_of_a_child(stack_settings(environment)),
         torch=torch_versions(folders),
-        nccl=nccl_versions(folders, loader_folders(library_path)),
-        trial=Trial(failure=elf_error) if elf is None else try_plugin(places.library, environment),
+        nccl=nccl_versions(folders, loader_folders(ld_library_path)),
+        trial=Trial(failure=elf_error)
+        if elf is None
+        else try_plugin(places.library_path, environment),
     )
 
 
-def library_facts(library: Path) -> tuple[ElfFacts | None, str]:
+def library_facts(library_path: Path) -> tuple[ElfFacts | None, str]:
     """(facts, "") or (None, why not)."""
     try:
-        return read_elf(library.read_bytes(), str(library)), ""
+        return read_elf(library_path.read_bytes(), str(library_path)), ""
     except OSError as error:
         return None, error.strerror or str(error)
     except InputError as error:
         return None, str(error)
 
 
-def is_found(plugin: str, library_name: str, library_path: str) -> bool:
+def is_found(plugin: str, library_name: str, ld_library_path: str) -> bool:
     """Whether the value of NCCL_PROFILER_PLUGIN leads to a file: its path, or ours by name."""
     return (
-        Path(plugin).is_file() if "/" in plugin else bool(named_on_path(library_name, library_path))
+        Path(plugin).is_file()
+        if "/" in plugin
+        else bool(named_on_path(library_name, ld_library_path))
     )
 
 

@@ -62,14 +62,14 @@ def nccl_versions(folders: Sequence[str], library_folders: Iterable[str]) -> tup
     return (*_packages(folders, NCCL_PACKAGES), *_libraries(library_folders))
 
 
-def loader_folders(library_path: str) -> tuple[str, ...]:
+def loader_folders(ld_library_path: str) -> tuple[str, ...]:
     """The folders of LD_LIBRARY_PATH, then the usual ones of the system."""
-    return tuple(dict.fromkeys([*filter(None, library_path.split(":")), *SYSTEM_FOLDERS]))
+    return tuple(dict.fromkeys([*filter(None, ld_library_path.split(":")), *SYSTEM_FOLDERS]))
 
 
-def named_on_path(name: str, library_path: str) -> str:
+def named_on_path(name: str, ld_library_path: str) -> str:
     """The first file of this name that the loader would find, "" when there is none."""
-    paths = (Path(folder) / name for folder in loader_folders(library_path))
+    paths = (Path(folder) / name for folder in loader_folders(ld_library_path))
     return next((str(path) for path in paths if path.is_file()), "")
 
 
