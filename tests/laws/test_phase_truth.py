@@ -37,9 +37,10 @@ WIDE = {
     "megatron, 4 stages": Job(core_layout(2, 4, 1, microbatches=8, has_dist_opt=True), "megatron"),
 }
 ALL = {**JOBS, **WIDE}
+STEPPED = [name for name, job in ALL.items() if job.template]
 
 # Least share of true (forward, backward) time that is told, per stage where stages differ.
-EXPECTED = {
+EXPECTED: dict[str, list[tuple[float, float]]] = {
     "ddp": [(0, 1)],
     "ddp, accumulation": [(0, 1)],
     "fsdp1": [(1, 1)],
@@ -158,11 +159,13 @@ def test_phases_tell_what_the_rank_did(name: str) -> None:
         assert all(a >= b * 0.995 for a, b in zip(told, least, strict=True)), (stage, told)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", STEPPED)
 def test_what_a_rank_does_never_overlaps_and_lies_in_the_step(name: str) -> None:
     job, run = ALL[name], run_of(name)
     for rank in stages(job, run):
-        for step in found_on(rank, TEMPLATES).steps:
+        steps = found_on(rank, TEMPLATES).steps
+        assert len(steps) >= STEPS - 1
+        for step in steps:
             doing = sorted(
                 (phase.start_ns, phase.end_ns)
                 for phase in step.phases

@@ -63,7 +63,7 @@ def test_inferred_roles_do_not_depend_on_the_chunks_and_survive_a_snapshot() -> 
     run = simulate(JOBS["megatron, tp pp ep"].layout, steps=8, seed=2)
     rank = nameless(run.ranks[-1])
     whole = found_on(rank, TEMPLATES).steps
-    assert {"TP", "GLOBAL"} >= {step.anchor.role for step in whole if step.anchor}
+    assert [step.anchor.role for step in whole if step.anchor] == ["GLOBAL"] * 8
     for size in (7, 250):
         engine = SessionEngine(TEMPLATES, identity=rank.session)
         steps = []
@@ -89,7 +89,7 @@ def test_equal_mixes_stay_unknown() -> None:
 
 def pair_role(calls: str) -> CommRole:
     """The role of two ranks that send (s) and receive (r), calls 10 ms apart, "b" both at once."""
-    rows = []
+    rows: list[np.ndarray] = []
     for place, call in enumerate(calls):
         for make in {"s": [send], "r": [recv], "b": [send, recv]}[call]:
             rows.append(make(len(rows) + 1, 10 * place + 1, comm=1, peer=1))
@@ -112,7 +112,7 @@ def test_a_pipeline_sends_alone_and_a_ring_never_does(calls: str, role: CommRole
 
 
 def test_a_group_call_to_all_is_an_exchange() -> None:
-    calls = []
+    calls: list[np.ndarray] = []
     for group in range(1, 5):
         for peer in range(4):
             for make in (send, recv):
