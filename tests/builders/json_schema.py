@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
-TYPES = {
+Schema = dict[str, Any]
+TYPES: dict[str, type | tuple[type, ...]] = {
     "object": dict, "array": list, "string": str, "integer": int, "number": (int, float),
     "boolean": bool, "null": type(None),
 }  # fmt: skip
@@ -16,12 +18,12 @@ KNOWN = ANNOTATIONS | {
 }  # fmt: skip
 
 
-def violations(value: Any, schema: dict[str, Any]) -> list[str]:
+def violations(value: Any, schema: Schema) -> list[str]:
     """Where ``value`` differs from the schema: ``path: what``; empty when it is valid."""
     return list(_violations(value, schema, schema.get("$defs", {}), "$"))
 
 
-def _violations(value, part, defs, path):
+def _violations(value: Any, part: Schema, defs: Schema, path: str) -> Iterator[str]:
     assert set(part) <= KNOWN, f"{path}: unknown keywords {set(part) - KNOWN}"
     if "$ref" in part:
         yield from _violations(value, defs[part["$ref"].rpartition("/")[2]], defs, path)
@@ -36,7 +38,7 @@ def _violations(value, part, defs, path):
     yield from _inside(value, part, defs, path)
 
 
-def _inside(value, part, defs, path):
+def _inside(value: Any, part: Schema, defs: Schema, path: str) -> Iterator[str]:
     if isinstance(value, dict):
         yield from (f"{path}: lacks {key}" for key in part.get("required", ()) if key not in value)
         for key, inner in value.items():
@@ -49,7 +51,7 @@ def _inside(value, part, defs, path):
             yield from _violations(inner, part.get("items", {}), defs, f"{path}[{number}]")
 
 
-def _is_a(value, kind):
+def _is_a(value: Any, kind: str) -> bool:
     if isinstance(value, bool):
         return kind == "boolean"
     return isinstance(value, TYPES[kind])

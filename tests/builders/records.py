@@ -222,7 +222,7 @@ def identity(global_rank: int = 0, world_size: int = 4, **fields: Any) -> Sessio
     pid = fields.pop("pid", 1000 + global_rank)
     boot_id = fields.pop("boot_id", "b007b007-1111-4222-8333-444455556666")
     ticks = fields.pop("pid_start_ticks", 100 + global_rank)
-    given = {
+    given: dict[str, Any] = {
         "run_id": "run-1",
         "host": "node0",
         "local_rank": global_rank,

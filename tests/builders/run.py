@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from comminsight.sim.cluster import SimRun
-from comminsight.sim.layout import megatron_layout
+from comminsight.sim.layout import SimLayout, megatron_layout
 from tests.builders.segment import segment_bytes, write_segment
 
 
@@ -24,6 +24,6 @@ def write_run(root: Path, run: SimRun, *, sealed: bool = True) -> Path:
     return root
 
 
-def small_layout():
+def small_layout() -> SimLayout:
     """TP 2 x PP 2 x DP 2."""
     return megatron_layout(tp=2, pp=2, dp=2)

@@ -38,8 +38,9 @@ IDENTITY_KEYS = (
 
 def layout_of(dtype: np.dtype) -> dict[str, Any]:
     """The ``layout`` object of a record dtype."""
-    fields = [[name, dtype[name].str, dtype.fields[name][1]] for name in dtype.names]
-    fields = [[name, form.lstrip("|"), offset] for name, form, offset in fields]
+    fields = [
+        [name, part[0].str.lstrip("|"), part[1]] for name, part in (dtype.fields or {}).items()
+    ]
     return {"record_bytes": dtype.itemsize, "fields": fields}
 
 
