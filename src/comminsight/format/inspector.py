@@ -72,7 +72,7 @@ class InspectorLines:
         ops = self._ops()
         headers = _headers(self.comms)
         metadata = _metadata(self.identity)
-        wall_us = (self.identity.created_real_ns - self.identity.created_mono_ns) // NS_PER_US
+        wall_us = self.identity.real_minus_mono_ns // NS_PER_US
         encode = msgspec.json.Encoder().encode
         serials = _serials(ops)
         for row, serial in zip(_columns(ops), serials, strict=True):

@@ -30,6 +30,11 @@ class SessionIdentity(msgspec.Struct, frozen=True, kw_only=True):
     created_real_ns: int = 0
     versions: dict[str, str] = {}
 
+    @property
+    def real_minus_mono_ns(self) -> int:
+        """What turns its monotonic times into wall time."""
+        return self.created_real_ns - self.created_mono_ns
+
 
 class Communicator(msgspec.Struct, frozen=True, kw_only=True):
     """One communicator of the run with the members known so far.

@@ -16,7 +16,7 @@ from comminsight.analysis.alignment import AlignedStep
 from comminsight.errors import InputError
 from comminsight.model.ops import Op
 from comminsight.model.step import Phase, StepEvidence, StepSummary
-from comminsight.model.topology import Communicator, SessionIdentity
+from comminsight.model.topology import Communicator
 from comminsight.model.trace import RankTrace, RunTrace
 from comminsight.pipeline.step_view import find_rank
 from comminsight.store.events import EVENTS, TEXT, VERSION_KEY, SessionEvents, events_table
@@ -88,7 +88,7 @@ def _step_row(number: int, step: StepSummary, rank: RankTrace) -> dict[str, Any]
         "template_file_version": step.template_file_version,
         "start_ns": step.start_ns,
         "end_ns": step.end_ns,
-        "start_real_ns": step.start_ns + _real_minus_mono_ns(identity),
+        "start_real_ns": step.start_ns + identity.real_minus_mono_ns,
         "span_ns": step.span_ns,
         "period_ns": step.period_ns if has_next else None,
         "gap_ns": step.gap_ns if has_next else None,
@@ -125,10 +125,6 @@ def _evidence(evidence: StepEvidence, rank: RankTrace) -> dict[str, Any]:
         "size_bytes": evidence.size_bytes,
         "start_ns": evidence.start_ns,
     }
-
-
-def _real_minus_mono_ns(identity: SessionIdentity) -> int:
-    return identity.created_real_ns - identity.created_mono_ns
 
 
 def ops_table(

@@ -136,7 +136,7 @@ class RunCalibration:
         lists = [self._list(s, comm_ids[s.identity.session_id]) for s in self._sessions]
         if not any(self._raw_steps.values()):
             raise InputError(
-                "has no steps to calibrate", path=str(self._paths.root),
+                "has no steps to calibrate", path=str(self._paths.root), code="no_steps",
                 next_step="comminsight templates says why no template found any",
             )  # fmt: skip
         return correction_of(lists, run_id=self._run_id, raw_sha256=raw_sha256(self._raw_steps))

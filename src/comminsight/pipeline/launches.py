@@ -122,10 +122,7 @@ def life_from(identity: SessionIdentity, comms: np.ndarray, seen_mono_ns: int) -
     ``seen_mono_ns``, on its own monotonic clock."""
     last_ns = max(seen_mono_ns, identity.created_mono_ns)
     keys = set(zip(comms["comm_hash"].tolist(), comms["comm_size"].tolist(), strict=True))
-    return Life(
-        identity, identity.created_real_ns + last_ns - identity.created_mono_ns,
-        tuple(sorted(keys)),
-    )  # fmt: skip
+    return Life(identity, last_ns + identity.real_minus_mono_ns, tuple(sorted(keys)))
 
 
 def last_mono_ns(records: np.ndarray) -> int:

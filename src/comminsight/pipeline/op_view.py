@@ -225,7 +225,7 @@ def _told(rank: _Rank, row: np.ndarray, flying: InFlightOp | None, own: np.ndarr
         global_rank=identity.global_rank, host=identity.host, comm_label=rank.communicator.label,
         op=Op(int(row["op"])).name.lower(), op_seq=int(row["op_seq"]),
         match_seq=int(row["match_seq"]), state=OpState(int(row["state"])).name.lower(),
-        started_real_ns=identity.created_real_ns + called_ns - identity.created_mono_ns,
+        started_real_ns=called_ns + identity.real_minus_mono_ns,
         n_calls=_calls(row), size_bytes=int(row["size_bytes"]), count=int(row["count"]),
         dtype=DType(int(row["dtype"])).name.lower() if row["dtype"] else "",
         red_op=RedOp(int(row["red_op"])).name.lower() if row["red_op"] else "",

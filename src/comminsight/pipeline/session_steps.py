@@ -104,7 +104,7 @@ class SessionStepper:
         return SessionRecord(
             session_id=identity.session_id, global_rank=identity.global_rank,
             template=engine.state.template, n_steps=self._n_steps,
-            real_minus_mono_ns=identity.created_real_ns - identity.created_mono_ns,
+            real_minus_mono_ns=identity.real_minus_mono_ns,
             broken=engine.state.broken, tally=engine.tally.as_dict(), scores=engine.selection,
         )  # fmt: skip
 

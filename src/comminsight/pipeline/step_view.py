@@ -40,7 +40,7 @@ def step_ops(
         host=identity.host,
         step=step,
         template=window.template,
-        start_real_ns=identity.created_real_ns + window.start_ns - identity.created_mono_ns,
+        start_real_ns=window.start_ns + identity.real_minus_mono_ns,
         span_ns=window.span_ns,
         period_ns=window.period_ns,
         is_complete=window.coverage_complete,

@@ -256,7 +256,7 @@ def events_table(session: SessionEvents, table: EventTable = EVENTS) -> pa.Table
         np.full(len(rows), identity.global_rank, np.int32),
         _constant(identity.session_id, len(rows)),
         _comm_ids(session.comm_ids, rows["comm_index"]),
-        np.full(len(rows), identity.created_real_ns - identity.created_mono_ns, np.int64),
+        np.full(len(rows), identity.real_minus_mono_ns, np.int64),
     ]
     columns += [table.column(rows, name) for name in schema.names[len(columns) :]]
     arrays = [
