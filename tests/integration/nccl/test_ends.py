@@ -5,22 +5,16 @@ Victims and ranks that were ended together are never named; what began it is, wh
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import dataclass, field
 
 import pytest
 
 from comminsight.model.verdict import Cause
 from comminsight.run import open_run
-from tests.unit.nccl.scenes import LIBRARY, PATIENCE_S, PROGRAM, environment
+from tests.unit.nccl.playing import run_text
+from tests.unit.nccl.scenes import LIBRARY, needs_program
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.skipif(
-        not (PROGRAM.exists() and LIBRARY.exists()),
-        reason="native programs are not built: make native",
-    ),
-]
+pytestmark = [pytest.mark.real, needs_program]
 
 LOOP = """ranks 4
 comm w all label=default_pg
@@ -96,24 +90,13 @@ ENDS = {
 }  # fmt: skip
 
 
-def play(folder, end):
-    """What the script left when it was over; its processes may have been killed by it."""
-    script = folder / "script.txt"
-    script.write_text(end.script)
-    subprocess.run(
-        [str(PROGRAM), str(script), "--log", str(folder / "log.jsonl"), "--release", "2.30"],
-        env=environment(folder, COMMINSIGHT_OVERDUE_S=end.overdue_s),
-        capture_output=True, text=True, timeout=PATIENCE_S, check=False, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    return folder / "spool"
-
-
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
 def test_what_is_said_when_it_is_over(end, tmp_path, monkeypatch):
-    spool = play(tmp_path, end)
+    limit = {"COMMINSIGHT_OVERDUE_S": end.overdue_s}
+    run_text(tmp_path, end.script, "--release", "2.30", plugin=LIBRARY, **limit)
     boxes = "elsewhere" if "boxes" in end.without else "boxes"
     monkeypatch.setenv("COMMINSIGHT_BOX_DIR", str(tmp_path / boxes))
-    verdict = open_run(spool).report().verdicts[0]
+    verdict = open_run(tmp_path / "spool").report().verdicts[0]
     assert (verdict.cause, verdict.culprits) == (end.cause, end.culprits)
     if end.culprits:
         assert verdict.first_bad_op.match_seq == end.match_seq

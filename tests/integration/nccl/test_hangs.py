@@ -7,29 +7,19 @@ is the worst, so where the release or the mask does not show enough the row says
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 
 import pytest
 
-from comminsight.capture.box import read_box
 from comminsight.cli import report
 from comminsight.errors import ExitCode
-from comminsight.format.layout import SLOT_OVERDUE
 from comminsight.model.verdict import Cause, Confidence
 from comminsight.run import open_run
-from tests.unit.nccl.scenes import LIBRARY, PROGRAM, kill_all, settled, staged
+from tests.unit.nccl.scenes import kill_all, needs_program, settled, staged, wait_until_overdue
 
 OVERDUE_S = 0.1
-PATIENCE_S = 3.0
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.skipif(
-        not (PROGRAM.exists() and LIBRARY.exists()),
-        reason="native programs are not built: make native",
-    ),
-]
+pytestmark = [pytest.mark.real, needs_program]
 
 
 @dataclass(frozen=True)
@@ -118,23 +108,12 @@ def scene(tmp_path, monkeypatch):
         started.append(context)
         process = context.__enter__()
         settled(process)
-        wait_until_overdue(tmp_path / "boxes")
+        wait_until_overdue(tmp_path / "boxes", OVERDUE_S)
         return process, tmp_path / "spool"
 
     yield start
     for context in started:
         context.__exit__(None, None, None)
-
-
-def wait_until_overdue(boxes):
-    """Until every slot is marked, and in any case for longer than the limit."""
-    begun = time.monotonic()
-    while time.monotonic() < begun + PATIENCE_S:
-        slots = [slot for box in boxes.iterdir() for slot in read_box(box).data.in_flight]
-        is_over = all(int(slot["state_word"]) & 0xFF == SLOT_OVERDUE for slot in slots)
-        if is_over and time.monotonic() > begun + 1.5 * OVERDUE_S:
-            return
-        time.sleep(0.02)
 
 
 def hang_of(spool):

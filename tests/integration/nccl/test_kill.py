@@ -21,11 +21,10 @@ from comminsight.model.records import is_replay
 from tests.integration.recording import FULL
 from tests.unit.nccl.agreement import called, said
 from tests.unit.nccl.scenes import (
-    LIBRARY,
-    PROGRAM,
     SCENARIOS,
     Played,
     kill_all,
+    needs_program,
     read_log,
     staged,
 )
@@ -38,13 +37,7 @@ UNDECIDED = {"17_bad", "17_twice", "22_chaos", "23_overflow"}
 UNTOLD = {"lost_stops", "20_stop_first"}  # the end of an op, until the next rounds of the recorder
 NAMES = sorted(path.relative_to(SCENARIOS) for path in SCENARIOS.rglob("*.txt"))
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.skipif(
-        not (PROGRAM.exists() and LIBRARY.exists()),
-        reason="native programs are not built: make native",
-    ),
-]
+pytestmark = [pytest.mark.real, needs_program]
 
 
 def killed(folder, name, release, delay_s):

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 
 from comminsight.model.ops import CommRole
 from comminsight.model.verdict import Cause
 from comminsight.run import Run, open_run
-from tests.unit.nccl.scenes import LIBRARY, PATIENCE_S, PROGRAM, environment
+from tests.unit.nccl.playing import run_text
+from tests.unit.nccl.scenes import LIBRARY, needs_program
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.skipif(
-        not (PROGRAM.exists() and LIBRARY.exists()),
-        reason="native programs are not built: make native",
-    ),
-]
+pytestmark = [pytest.mark.real, needs_program]
 
 STEPS = """
 ranks 4
@@ -40,13 +33,8 @@ end finalize
 def run_of(tmp_path, monkeypatch, script: str, **variables: str) -> Run:
     """The script played to its end."""
     monkeypatch.setenv("COMMINSIGHT_BOX_DIR", str(tmp_path / "boxes"))
-    path = tmp_path / "steps.txt"
-    path.write_text(script)
-    command = [str(PROGRAM), str(path), "--log", str(tmp_path / "log")]
-    subprocess.run(
-        command, env=environment(tmp_path, **variables), check=True, timeout=PATIENCE_S,
-        stdin=subprocess.DEVNULL, capture_output=True,
-    )  # fmt: skip
+    done = run_text(tmp_path, script, plugin=LIBRARY, **variables)
+    assert done.returncode == 0, done.stderr
     return open_run(tmp_path / "spool")
 
 

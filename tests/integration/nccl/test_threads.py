@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
-from comminsight.capture.box import read_box
-from comminsight.format.layout import SLOT_OVERDUE
 from comminsight.model.hang import Liveness
 from comminsight.model.verdict import Cause, Verdict
 from comminsight.pipeline.layout import RunPaths
 from comminsight.pipeline.load import load_run
 from comminsight.run import open_run
-from tests.unit.nccl.scenes import LIBRARY, PROGRAM, kill_all, settled, staged
+from tests.unit.nccl.scenes import kill_all, needs_program, settled, staged, wait_until_overdue
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.skipif(
-        not (PROGRAM.exists() and LIBRARY.exists()),
-        reason="native programs are not built: make native",
-    ),
-]
+pytestmark = [pytest.mark.real, needs_program]
 OVERDUE_S = 0.2
 
 
@@ -46,14 +36,8 @@ def test_a_hang_of_threads_is_explained(
     header = "layout threads\n"
     with staged(tmp_path, f"hangs/{scenario}", header=header, COMMINSIGHT_OVERDUE_S=limit) as job:
         settled(job)
-        (box,) = (tmp_path / "boxes").iterdir()
-        deadline = time.monotonic() + 30
-        while any(
-            int(s["state_word"]) & 0xFF != SLOT_OVERDUE for s in read_box(box).data.in_flight
-        ):
-            assert time.monotonic() < deadline, "not overdue in time"
-            time.sleep(0.02)
-        time.sleep(OVERDUE_S)
+        wait_until_overdue(tmp_path / "boxes", OVERDUE_S)
+        assert len([*(tmp_path / "boxes").iterdir()]) == 1
         loaded = load_run(RunPaths(spool, is_spool=True), [])
         assert [s.identity.global_rank for s in loaded.sessions] == [0, 1, 2, 3]
         assert {s.liveness for s in loaded.sessions} == {Liveness.ALIVE}

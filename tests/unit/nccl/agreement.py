@@ -6,7 +6,7 @@ under the same match number, and with times that hold the truth within the state
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -175,8 +175,3 @@ def check_time(record: np.void, truth: dict) -> None:
         assert record["timing_source"] == TimingSource.HOST_KERNEL_CALLBACK
         assert record["clock_error_ns"] == 0
         assert end >= truth["end_ns"] - QUANTUM_NS
-
-
-def multiset(member: Member) -> Counter:
-    """(op, size) of the records, however ordered."""
-    return Counter(zip(member.ops["op"].tolist(), member.ops["size_bytes"].tolist(), strict=True))

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.nccl.scenes import LIBRARY, PROGRAM, ROOT, environment, read_log
+from tests.unit.native.door import LIBRARY, ROOT
+from tests.unit.nccl.scenes import PATIENCE_S, PROGRAM, environment, read_log
 
 PLUGINS = ROOT / "build/native/native/tests/fake_nccl"
 NULL = PLUGINS / "libnccl-profiler-null.so"
 OLD = PLUGINS / "libnccl-profiler-old.so"  # exports v4 and v5 only
 FORGETFUL = PLUGINS / "libnccl-profiler-forgetful.so"  # leaves handles unwritten
 
-needs_program = pytest.mark.skipif(
+needs_plugins = pytest.mark.skipif(
     not (PROGRAM.exists() and NULL.exists() and LIBRARY.exists()),
     reason="native programs are not built: make native",
 )
@@ -32,7 +33,7 @@ def run_text(
     command = [PROGRAM, script, "--log", folder / "log.jsonl", "--plugin", plugin, *options]
     return subprocess.run(
         list(map(str, command)), env=environment(folder, **env), stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
 
 
@@ -54,7 +55,7 @@ def probe(
         env["LD_LIBRARY_PATH"] = str(where) + os.pathsep + os.environ.get("LD_LIBRARY_PATH", "")
     done = subprocess.run(
         [str(PROGRAM), "--probe", "--release", release], env=env,
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     told: dict[str, object] = json.loads(done.stdout)
     return told | {"exit_code": done.returncode}

@@ -12,26 +12,30 @@ import signal
 import subprocess
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from comminsight.capture.box import read_box
 from comminsight.capture.discovery import discover
 from comminsight.capture.session import SessionData, read_session
 from comminsight.errors import InputError
+from comminsight.format.layout import SLOT_OVERDUE
 from comminsight.model.event import OP_DTYPE
 from comminsight.model.hang import Liveness
 from comminsight.model.ops import Op, OpState, RecordKind
+from tests.unit.native.door import LIBRARY, ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
-NATIVE = ROOT / "src/comminsight/_native"
-PROGRAM = NATIVE / "fake_nccl"
-LIBRARY = NATIVE / "libnccl-profiler-comminsight.so"
+PROGRAM = LIBRARY.parent / "fake_nccl"
 SCENARIOS = ROOT / "native/tests/fake_nccl/scenarios"
+needs_program = pytest.mark.skipif(
+    not (PROGRAM.exists() and LIBRARY.exists()), reason="native programs are not built: make native"
+)
 
 OPS = {
     "AllReduce": Op.ALL_REDUCE, "AllGather": Op.ALL_GATHER, "ReduceScatter": Op.REDUCE_SCATTER,
@@ -67,8 +71,9 @@ class Member:
     @property
     def n_recorded(self) -> int:
         """Calls that records or slots stand for."""
-        slots = [] if self.in_flight is None else self.in_flight["record"]["n_folded"]
-        folded = [*self.ops["n_folded"].tolist(), *map(int, slots)]
+        folded: list[int] = self.ops["n_folded"].tolist()
+        if self.in_flight is not None:
+            folded += self.in_flight["record"]["n_folded"].tolist()
         return sum(max(1, n) for n in folded)
 
     @property
@@ -146,7 +151,7 @@ def finished(records: np.ndarray) -> np.ndarray:
     """The final record of each op, by ``op_seq``."""
     is_op = (records["kind"] == RecordKind.COLLECTIVE) | (records["kind"] == RecordKind.P2P)
     is_final = (records["state"] != OpState.OPEN) & (records["state"] != OpState.OVERDUE)
-    ops = records[is_op & is_final]
+    ops: np.ndarray = records[is_op & is_final]
     return ops[np.argsort(ops["op_seq"], kind="stable")]
 
 
@@ -198,7 +203,9 @@ def play(
 
 
 @contextmanager
-def staged(folder: Path, scenario: str, release: str = "2.30", *, header: str = "", **env: str):
+def staged(
+    folder: Path, scenario: str, release: str = "2.30", *, header: str = "", **env: str
+) -> Iterator[subprocess.Popen[str]]:
     """The running program, in a process group of its own that is gone afterwards."""
     process = subprocess.Popen(
         command(folder, scenario, release, header), env=environment(folder, **env),
@@ -208,25 +215,40 @@ def staged(folder: Path, scenario: str, release: str = "2.30", *, header: str = 
         yield process
     finally:
         kill(process)
-        process.stdin.close()
-        process.stdout.close()
+        for pipe in filter(None, (process.stdin, process.stdout)):
+            pipe.close()
 
 
-def settled(process: subprocess.Popen) -> dict:
+def settled(process: subprocess.Popen[str]) -> dict[str, object]:
     """What the program says once nothing moves any more."""
+    assert process.stdout is not None
     line = process.stdout.readline()
     assert line, "it ended before it settled"
-    return json.loads(line)
+    told: dict[str, object] = json.loads(line)
+    return told
 
 
-def kill(process: subprocess.Popen) -> None:
+def wait_until_overdue(boxes: Path, limit_s: float) -> None:
+    """Until every slot is marked, and in any case for longer than the limit."""
+    begun = time.monotonic()
+    while not _is_overdue(boxes) or time.monotonic() < begun + 1.5 * limit_s:
+        assert time.monotonic() < begun + PATIENCE_S, "not overdue in time"
+        time.sleep(0.02)
+
+
+def _is_overdue(boxes: Path) -> bool:
+    slots = [slot for box in boxes.iterdir() for slot in read_box(box).data.in_flight]
+    return all(int(slot["state_word"]) & 0xFF == SLOT_OVERDUE for slot in slots)
+
+
+def kill(process: subprocess.Popen[str]) -> None:
     """SIGKILL to the program and to all its ranks at once."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
-def kill_all(process: subprocess.Popen, boxes: Path) -> None:
+def kill_all(process: subprocess.Popen[str], boxes: Path) -> None:
     """SIGKILL as ``kill``, and until the kernel has buried every rank that keeps a box."""
     kill(process)
     deadline = time.monotonic() + PATIENCE_S

@@ -6,10 +6,10 @@ import subprocess
 
 import pytest
 
-from tests.unit.nccl.playing import needs_program, run_text
+from tests.unit.nccl.playing import needs_plugins, run_text
 from tests.unit.nccl.scenes import PROGRAM, SCENARIOS
 
-pytestmark = needs_program
+pytestmark = needs_plugins
 
 WRONG = (
     ("ranks 0", 1, "ranks are 1 to 64"),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.nccl.playing import NULL, OLD, needs_program, probe, run_text
+from tests.unit.nccl.playing import NULL, OLD, needs_plugins, probe, run_text
 from tests.unit.nccl.scenes import LIBRARY
 
-pytestmark = needs_program
+pytestmark = needs_plugins
 
 NEW = ("2.27", "2.28", "2.32")  # from 2.27.5 on; "none" from 2.28 on
 VERSIONS = {"2.27.3": 4, "2.27": 4, "2.28": 5, "2.29": 6, "2.30": 6, "2.31": 7, "2.32": 7}

@@ -13,10 +13,10 @@ import pytest
 
 from comminsight.model.ops import Op, OpState, TimingSource
 from comminsight.run import run_of_sessions
-from tests.unit.nccl.playing import FORGETFUL, NULL, log_of, needs_program, run_text
-from tests.unit.nccl.scenes import LIBRARY, PROGRAM, Played, environment
+from tests.unit.nccl.playing import FORGETFUL, NULL, log_of, needs_plugins, run_text
+from tests.unit.nccl.scenes import LIBRARY, PATIENCE_S, PROGRAM, Played, environment
 
-pytestmark = needs_program
+pytestmark = needs_plugins
 
 RELEASES = ("2.27", "2.28 shim v4", "2.28", "2.29", "2.30", "2.31", "2.32")
 
@@ -59,7 +59,7 @@ all: all_gather pairs
 
 
 def test_calls_that_pair_end_together_and_wait_for_the_last(tmp_path):
-    text = "ranks 3\nrank 2: delay 30ms\nall: all_reduce world duration=1ms\n"
+    text = "ranks 3\nrank 2: delay 300ms\nall: all_reduce world duration=1ms\n"
     assert ends(tmp_path, text)
     done = log_of(tmp_path, "done")
     starts = [line["start_ns"] for line in done]
@@ -178,4 +178,4 @@ def test_it_holds_until_it_is_told_to_leave(how, tmp_path):
             process.stdin.close()
         else:
             process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE_S) == 0

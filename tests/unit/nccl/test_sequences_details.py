@@ -11,12 +11,10 @@ from comminsight.model.hang import Liveness
 from comminsight.model.ops import Algorithm, DType, LossReason, Op, OpState, Protocol, WaitSide
 from comminsight.model.records import is_replay
 from tests.unit.nccl import agreement
-from tests.unit.nccl.scenes import LIBRARY, PROGRAM, Place, play
+from tests.unit.nccl.scenes import Place, needs_program, play
 from tests.unit.nccl.story import story
 
-pytestmark = pytest.mark.skipif(
-    not (PROGRAM.exists() and LIBRARY.exists()), reason="native programs are not built: make native"
-)
+pytestmark = needs_program
 
 UNKNOWN_NS = 0xFFFFFFFF
 UNLOADED_NS = 100_000_000  # callbacks come late on a busy machine, and the error says so
