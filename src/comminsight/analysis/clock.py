@@ -14,12 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from comminsight.model.event import UNBOUNDED_NS
 from comminsight.model.ops import Op, OpFlag, RecordKind, TimingSource
 from comminsight.model.topology import SessionIdentity
 from comminsight.model.trace import ClockOffsets, RankTrace
 from comminsight.model.units import AlignedNs, LocalNs
-
-UNBOUNDED_NS = (1 << 32) - 1  # a clock_error_ns that says that nothing bounds the mapping
 
 # Every member of these depends on every other; a broadcast root or a sender may run ahead.
 SYNCHRONISING_OPS = (

@@ -152,6 +152,7 @@ NET_DTYPE = _dtype(NET_FIELDS, OP_RECORD_BYTES)
 NOTICE_DTYPE = _dtype(NOTICE_FIELDS, OP_RECORD_BYTES)
 COMM_DTYPE = _dtype(COMM_FIELDS, COMM_ROW_BYTES)
 
+UNBOUNDED_NS = (1 << 32) - 1  # a clock_error_ns that says that nothing bounds the mapping
 COMM_FLAG_MEMBERS_TRUNCATED = 1  # the member list did not fit; members join in the catalog
 
 

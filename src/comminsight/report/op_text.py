@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from comminsight.model.event import UNBOUNDED_NS
 from comminsight.model.verdict import MessageParam
 from comminsight.model.views import OpStories, OpStory
 from comminsight.report import numbers
@@ -11,7 +12,6 @@ from comminsight.report.catalogue import Catalogue
 from comminsight.report.page import Page
 
 MAX_RANKS = 8
-UNBOUNDED_NS = (1 << 32) - 1  # of a clock error: nothing bounds it
 CHANNEL_LISTS = frozenset({"channels_begun", "channels_running", "channels_ended"})
 CODED = frozenset({"send_wait", "receive_wait"})
 WORDED = frozenset({"timing"})

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from comminsight.analysis.clock import (
-    UNBOUNDED_NS,
     align_rows,
     estimate_clocks,
     offset_between,
@@ -10,7 +9,7 @@ from comminsight.analysis.clock import (
     to_aligned,
     wall_clocks,
 )
-from comminsight.model.event import OP_DTYPE
+from comminsight.model.event import OP_DTYPE, UNBOUNDED_NS
 from comminsight.model.ops import Op, RecordKind, TimingSource
 from comminsight.model.topology import SessionIdentity
 from comminsight.model.trace import ClockOffsets, RankTrace

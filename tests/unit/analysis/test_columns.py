@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from comminsight.analysis.columns import MAX_SLIP_NS, settled_ends
-from comminsight.model.event import OP_DTYPE
+from comminsight.model.event import OP_DTYPE, UNBOUNDED_NS
 from comminsight.model.ops import TimingSource
 
 GPU, HOST = TimingSource.GPU, TimingSource.HOST_KERNEL_CALLBACK
-UNBOUNDED_NS = 2**32 - 1
 
 
 def settled(*rows: tuple[int, int, int, int], **columns: object) -> list[int]:
