@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from comminsight.model.splitmix import splitmix64
+
 MIN_SIDE = 3  # observations each side of a split must have
 BLOCK_CELLS = 1 << 20  # values permuted at once
 MAX_CELLS, MIN_ORDERS = 20_000_000, 199  # long series are held against fewer orders
@@ -76,10 +78,6 @@ def _scores(ranks: np.ndarray) -> np.ndarray:
 
 
 def _sequence(first: int, n_orders: int, n: int) -> np.ndarray:
-    """Orders ``first`` and later of reproducible well-mixed numbers, without a random generator
-    (SplitMix64)."""
+    """Orders ``first`` and later of reproducible well-mixed numbers."""
     counter = np.arange(first * n + 1, (first + n_orders) * n + 1, dtype=np.uint64)
-    state = counter * np.uint64(0x9E3779B97F4A7C15)
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return (state ^ (state >> np.uint64(31))).reshape(n_orders, n)
+    return splitmix64(counter).reshape(n_orders, n)

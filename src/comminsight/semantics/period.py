@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from comminsight.model.splitmix import splitmix64
 from comminsight.model.topology import SessionIdentity
 from comminsight.semantics.comm_table import CommTable
 from comminsight.semantics.matcher import Matcher
@@ -146,8 +147,4 @@ def _digits(key: int, base: int, length: int) -> tuple[int, ...]:
 
 def _mixed(codes: np.ndarray) -> np.ndarray:
     """Each code as 64 well-mixed bits (int64), so that sums of them tell bags apart."""
-    mixed = codes.astype(np.uint64) + np.uint64(1)
-    mixed *= np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return (mixed ^ (mixed >> np.uint64(31))).view(np.int64)
+    return splitmix64(codes.astype(np.int64) + 1).view(np.int64)
