@@ -30,7 +30,12 @@ def learn(
 ) -> int:
     """Propose a template: what bounds a step, on how many ranks and periods it holds, where not."""
     if not name or name in {template.name for template in shipped_templates()}:
-        raise UsageError(f"the name {name!r} is taken or empty", next_step="give another --name")
+        raise UsageError(
+            f"the name {name!r} is taken or empty",
+            code="name_taken",
+            name=name,
+            next_step="give another --name",
+        )
     progress(f"reading {run}")
     learned = learn_from(open_run(run).sessions, name)
     said = render_learning(learned.learning, run=str(run), lang=lang.value, width=terminal_width())
@@ -54,7 +59,10 @@ def write_new(path: Path, text: str) -> None:
             file.write(text)
     except FileExistsError as error:
         raise InputError(
-            "is there already", path=str(path), next_step="give another file with --out"
+            "is there already",
+            code="file_exists",
+            path=str(path),
+            next_step="give another file with --out",
         ) from error
 
 
@@ -62,6 +70,9 @@ def main(argv: Sequence[str]) -> int:
     """Exit code of the verb."""
     if argv and argv[0] not in {"learn", "-h", "--help"}:
         raise UsageError(
-            f"template has no action {argv[0]!r}", next_step="comminsight template learn DIR"
+            f"template has no action {argv[0]!r}",
+            code="no_action",
+            action=argv[0],
+            next_step="comminsight template learn DIR",
         )
     return call(learn, "template learn", argv[1:] if argv[:1] == ["learn"] else ["--help"])

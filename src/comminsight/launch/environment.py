@@ -92,6 +92,8 @@ def checked_map(text: str) -> str:
         if not (name.strip() and desc.strip()):
             raise UsageError(
                 f"group map: {part.strip()!r} is not NAME=ROLE",
+                code="bad_group_map",
+                text=part.strip(),
                 next_step='--group-map "NAME=ROLE;NAME=ROLE", such as "1=tp;2=dp"',
             )
     return text
@@ -104,6 +106,8 @@ def checked_signal(text: str) -> str:
     if text and (f"SIG{name}" not in signal.Signals.__members__ or name in UNFIT_SIGNALS):
         raise UsageError(
             f"stack signal: {text!r} is no signal that a process can write its stacks on",
+            code="bad_signal",
+            text=text,
             next_step="--stack-signal USR2, or another name or number that the job does not use",
         )
     return text

@@ -10,8 +10,10 @@ import pytest
 
 import comminsight
 from comminsight.cli import language, main
+from comminsight.cli.template import main as template_main
+from comminsight.cli.template import write_new
 from comminsight.errors import CommInsightError, InputError, UsageError
-from comminsight.launch.environment import checked_run_id, within
+from comminsight.launch.environment import checked_map, checked_run_id, checked_signal, within
 from comminsight.launch.job import RunRequest, run_job
 from comminsight.pipeline.layout import run_paths
 from comminsight.pipeline.op_view import find_communicator, parse_op
@@ -58,6 +60,11 @@ def failing(folder: Path) -> Iterator[Callable[[], object]]:
     yield lambda: parse_op("x")
     yield lambda: find_communicator(communicators("0-3"), "nobody")
     yield lambda: checked_run_id("a/b")
+    yield lambda: checked_map("tp")
+    yield lambda: checked_signal("KILL")
+    yield lambda: template_main(["teach"])
+    yield lambda: template_main(["learn", "r", "--name", "ddp"])
+    yield lambda: write_new(folder / "file", "")
     yield lambda: within(3, "X=3", (0, 1))
     yield lambda: load_templates([folder])
     yield lambda: load_templates([folder / "bad"])
