@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import msgspec
 
 from comminsight.model.hang import HangEvent
-from comminsight.pipeline.layout import RunPaths
+from comminsight.pipeline.layout import RunPaths, write_whole
 
 PREFIX = "hang-"
 
@@ -16,9 +14,7 @@ def write_hang(paths: RunPaths, event: HangEvent) -> str:
     """Path of the new file; its name grows with every event."""
     number = len(list(paths.hangs.glob(f"{PREFIX}*.json"))) + 1
     path = paths.hangs / f"{PREFIX}{number:04d}-{event.observed_mono_ns}.json"
-    temporary = path.with_suffix(".tmp")
-    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(event), indent=1))
-    os.replace(temporary, path)
+    write_whole(path, msgspec.json.format(msgspec.json.encode(event), indent=1))
     return str(path)
 
 

@@ -1,7 +1,8 @@
-"""Where things are in a run directory; the one place that knows the names."""
+"""Where things are in a run directory, the one place that knows the names; how files get there."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,6 +69,22 @@ class RunPaths:
         """Make the folders that a running job writes to."""
         for folder in (self.segments, self.boxes, self.hangs, self.metadata):
             folder.mkdir(parents=True, exist_ok=True)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replace the file in one step: a reader sees the old one or the new one, never half of it."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    temporary.write_bytes(data)
+    os.replace(temporary, path)
+
+
+def unwritable_run(path: Path, error: OSError) -> InputError:
+    """That a run does not take what is rebuilt from it."""
+    return InputError(
+        f"cannot be written: {error.strerror}", path=str(path),
+        code="unwritable_run", reason=error.strerror,
+        next_step="copy the run to a place where you may write, and rebuild it there",
+    )  # fmt: skip
 
 
 def run_paths(path: str | Path) -> RunPaths:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
 
 from comminsight.model.manifest import LaunchManifest
-from comminsight.pipeline.layout import RunPaths
+from comminsight.pipeline.layout import RunPaths, write_whole
 
 PREFIX = "launch-"
 
@@ -20,9 +19,7 @@ def manifest_path(paths: RunPaths, host: str, launcher_pid: int) -> Path:
 
 def write_manifest(path: Path, manifest: LaunchManifest) -> None:
     """Replace the manifest in one step, so that a reader never sees half of it."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
-    os.replace(temporary, path)
+    write_whole(path, msgspec.json.format(msgspec.json.encode(manifest), indent=2))
 
 
 def read_manifests(paths: RunPaths) -> tuple[list[LaunchManifest], list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from comminsight.model.ranges import range_compress
 from comminsight.model.session import SessionRecord
 from comminsight.model.topology import Communicator
 from comminsight.pipeline.devices import devices
-from comminsight.pipeline.layout import RunPaths
+from comminsight.pipeline.layout import RunPaths, unwritable_run, write_whole
 from comminsight.pipeline.parallel import RunRoles
 from comminsight.pipeline.rebuild import SessionSteps
 
@@ -134,17 +133,11 @@ def write_metadata(paths: RunPaths, document: RunMetadata) -> Path:
     Raises InputError when it cannot be written.
     """
     path = paths.metadata / NAME
-    temporary = path.with_suffix(".tmp")
     try:
         paths.metadata.mkdir(exist_ok=True)
-        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
-        os.replace(temporary, path)
+        write_whole(path, msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
     except OSError as error:
-        raise InputError(
-            f"cannot be written: {error.strerror}", path=str(path),
-            code="unwritable_run", reason=error.strerror,
-            next_step="copy the run to a place where you may write, and rebuild it there",
-        ) from error  # fmt: skip
+        raise unwritable_run(path, error) from error
     return path
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from comminsight.errors import InputError
 from comminsight.format.ras import MAX_ANSWER_BYTES, parse_ras
 from comminsight.model.hang import HangEvent
 from comminsight.model.ras import RasForm, RasReading
-from comminsight.pipeline.layout import RunPaths
+from comminsight.pipeline.layout import RunPaths, write_whole
 
 PREFIX = "ras-"
 SUFFIX = {RasForm.JSON: ".json", RasForm.TEXT: ".txt"}
@@ -21,9 +20,7 @@ NAME = re.compile(rf"{PREFIX}(\d{{1,18}})\.(?:json|txt)", re.ASCII)
 def write_ras(paths: RunPaths, form: RasForm, data: bytes, *, observed_mono_ns: int) -> Path:
     """The new file; ``observed_mono_ns`` names the hang event."""
     path = paths.hangs / f"{PREFIX}{observed_mono_ns}{SUFFIX[form]}"
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_bytes(data)
-    os.replace(temporary, path)
+    write_whole(path, data)
     return path
 
 

@@ -20,6 +20,7 @@ from comminsight.errors import InputError
 from comminsight.model.session import SessionRecord
 from comminsight.model.step import StepSummary
 from comminsight.model.topology import SessionIdentity
+from comminsight.pipeline.layout import unwritable_run, write_whole
 from comminsight.pipeline.snapshots import (
     SessionSnapshot,
     read_snapshot,
@@ -91,7 +92,7 @@ class SessionStepper:
                     file.flush()
                     os.fsync(file.fileno())
         except OSError as error:
-            raise _unwritable(self.path, error) from error
+            raise unwritable_run(self.path, error) from error
         self._waiting.clear()
         if self._snapshots is not None:
             path = snapshot_path(self._snapshots, self.identity.session_id)
@@ -153,20 +154,11 @@ class SessionStepper:
             with self.path.open("ab") as file:
                 file.truncate(self._steps_bytes)
         except OSError as error:
-            raise _unwritable(self.path, error) from error
+            raise unwritable_run(self.path, error) from error
 
     def _write_record(self) -> None:
-        temporary = self.record_path.with_suffix(".tmp")
+        data = msgspec.json.format(msgspec.json.encode(self.record())) + b"\n"
         try:
-            temporary.write_bytes(msgspec.json.format(msgspec.json.encode(self.record())) + b"\n")
-            os.replace(temporary, self.record_path)
+            write_whole(self.record_path, data)
         except OSError as error:
-            raise _unwritable(self.record_path, error) from error
-
-
-def _unwritable(path: Path, error: OSError) -> InputError:
-    return InputError(
-        f"cannot be written: {error.strerror}", path=str(path),
-        code="unwritable_run", reason=error.strerror,
-        next_step="copy the run to a place where you may write, and rebuild it there",
-    )  # fmt: skip
+            raise unwritable_run(self.record_path, error) from error
