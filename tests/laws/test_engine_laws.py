@@ -23,7 +23,6 @@ from comminsight.semantics.breaker import BreakerSettings
 from comminsight.semantics.communicators import join_communicators
 from comminsight.semantics.engine import (
     EngineSettings,
-    EngineSnapshot,
     SessionEngine,
 )
 from comminsight.semantics.reorder import Reorder
@@ -40,6 +39,7 @@ from comminsight.sim import (
 )
 from tests.builders import MS, comm_row, comm_rows, identity, record
 from tests.unit.semantics.shipped import shipped_templates
+from tests.unit.semantics.snapshots import carried
 
 TEMPLATES = shipped_templates()
 ORDER = OrderSettings(safe_window_ns=400 * MS, push_window_ns=50 * MS)
@@ -178,8 +178,7 @@ def test_resume_equals_never_having_stopped(batch: np.ndarray, cuts: list[int], 
     at = stop % (len(batch) + 1)
     first = engine_for()
     steps = [step for part in chunks(batch[:at], cuts) for step in first.push(part)]
-    data = msgspec.msgpack.encode(first.snapshot())
-    second = SessionEngine.resume(msgspec.msgpack.decode(data, type=EngineSnapshot), TEMPLATES)
+    second = SessionEngine.resume(carried(first), TEMPLATES)
     steps += run(second, [batch[at:]])
     assert steps == expected
     assert second.tally == whole.tally

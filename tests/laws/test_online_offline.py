@@ -25,7 +25,7 @@ from comminsight.pipeline.rebuild_tasks import SegmentsTask, rebuild_segments
 from comminsight.pipeline.session_steps import SessionStepper
 from comminsight.pipeline.snapshots import snapshot_path
 from comminsight.semantics import phases as phases_module
-from comminsight.semantics.engine import EngineSnapshot, SessionEngine
+from comminsight.semantics.engine import SessionEngine
 from comminsight.semantics.template import Template
 from comminsight.store import events
 from comminsight.store.archive import Archive
@@ -42,6 +42,7 @@ from tests.builders import (
 )
 from tests.builders.segment import header_json
 from tests.laws.test_engine_laws import COMMS, CUTS, TEMPLATES, streams
+from tests.unit.semantics.snapshots import carried
 
 RECORDER = {"safe_window_ns": 400 * MS, "overdue_limit_ns": 15_000 * MS}
 WHO = identity(0, 8)
@@ -273,7 +274,5 @@ def steps_of_parts(parts: list[np.ndarray], crash_every: int) -> list[StepSummar
     for number, part in enumerate(parts, 1):
         steps += engine.push(part)
         if crash_every and number % crash_every == 0:
-            data = msgspec.msgpack.encode(engine.snapshot())
-            snapshot = msgspec.msgpack.decode(data, type=EngineSnapshot)
-            engine = SessionEngine.resume(snapshot, TEMPLATES)
+            engine = SessionEngine.resume(carried(engine), TEMPLATES)
     return steps + engine.finish()

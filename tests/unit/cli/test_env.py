@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from comminsight.cli import env, main
+from comminsight.cli import main
 from comminsight.errors import ExitCode
 from comminsight.launch.environment import native_library
+from tests.unit.native.door import LIBRARY
 
 PROGRAM = """
 import json, os, sys
@@ -26,12 +27,8 @@ def _clean(monkeypatch):
     for name in os.environ:
         if name.startswith(("COMMINSIGHT_INJECT", "COMMINSIGHT_RUN", "COMMINSIGHT_SP", "NCCL_")):
             monkeypatch.delenv(name)
-    if not native_library_is_built():
+    if not LIBRARY.exists():
         pytest.skip("the native library is not built: make native")
-
-
-def native_library_is_built():
-    return (Path(env.__file__).parents[1] / "_native/libnccl-profiler-comminsight.so").exists()
 
 
 def printed(capsys, *argv):

@@ -11,6 +11,7 @@ from comminsight.launch.own_launcher import OwnLauncher, assignments, pod_mounts
 from comminsight.launch.plugin import LIBRARY_NAME, foreign_plugin, plugin_value
 from comminsight.pipeline.layout import RunPaths
 from comminsight.pipeline.manifest import read_manifests
+from tests.unit.native.door import LIBRARY
 
 LONG = Path("/" + "x" * 240) / LIBRARY_NAME
 
@@ -89,7 +90,7 @@ def test_run_names_the_plugin_unless_the_user_named_one(library, base, expected,
 
 @pytest.mark.parametrize("theirs", ["", "/opt/libnccl-profiler-example.so"])
 def test_run_notes_the_plugin_that_it_kept(theirs, monkeypatch, tmp_path):
-    if not (Path(recording.__file__).parents[1] / "_native" / LIBRARY_NAME).exists():
+    if not LIBRARY.exists():
         pytest.skip("the native library is not built: make native")
     monkeypatch.setenv("NCCL_PROFILER_PLUGIN", theirs)
     monkeypatch.setenv("COMMINSIGHT_BOX_DIR", str(tmp_path / "boxes"))

@@ -12,7 +12,6 @@ from comminsight.semantics.breaker import BreakerSettings
 from comminsight.semantics.engine import (
     EnginePhase,
     EngineSettings,
-    EngineSnapshot,
     SessionEngine,
 )
 from comminsight.semantics.template import Template
@@ -28,6 +27,7 @@ from tests.builders import (
     record,
 )
 from tests.unit.semantics.shipped import shipped_templates
+from tests.unit.semantics.snapshots import carried
 
 COMMS = comm_rows(
     comm_row(1, "0-7", 5, desc=b"default_pg"),
@@ -240,8 +240,7 @@ def test_a_snapshot_travels_as_bytes_and_needs_its_template() -> None:
     expected = whole.push(batch) + whole.finish()
     first = session()
     steps = first.push(batch[:333])
-    data = msgspec.msgpack.encode(first.snapshot())
-    snapshot = msgspec.msgpack.decode(data, type=EngineSnapshot)
+    snapshot = carried(first)
     second = SessionEngine.resume(snapshot, shipped_templates())
     steps += second.push(batch[333:]) + second.finish()
     assert steps == expected

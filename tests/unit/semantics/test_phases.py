@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -13,13 +12,14 @@ from comminsight.model.ops import Op, OpState, RecordKind
 from comminsight.model.step import PhaseKind, StepSummary
 from comminsight.semantics import phases as phases_module
 from comminsight.semantics.comm_table import CommTable
-from comminsight.semantics.engine import EngineSnapshot, SessionEngine
+from comminsight.semantics.engine import SessionEngine
 from comminsight.semantics.phase_rules import plan_of
 from comminsight.semantics.phase_symbols import Sign, phase_signs, place_of
 from comminsight.semantics.symbols import columns_of
 from comminsight.sim import LostRecords, SimLayout, SimRank, fsdp2_layout, megatron_layout, simulate
 from tests.builders import comm_row, comm_rows
 from tests.unit.semantics.shipped import shipped_templates
+from tests.unit.semantics.snapshots import carried
 
 TEMPLATES = shipped_templates()
 LETTERS = {
@@ -185,10 +185,7 @@ def fed(
         steps += engine.push(rank.records[at : at + size])
         at, turn = at + size, turn + 1
         if crash_every and turn % crash_every == 0:
-            data = msgspec.msgpack.encode(engine.snapshot())
-            engine = SessionEngine.resume(
-                msgspec.msgpack.decode(data, type=EngineSnapshot), TEMPLATES
-            )
+            engine = SessionEngine.resume(carried(engine), TEMPLATES)
     return steps + engine.finish(), engine
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 import pytest
 
 from comminsight.model.ops import CommRole
-from comminsight.semantics.engine import EngineSnapshot, SessionEngine
+from comminsight.semantics.engine import SessionEngine
 from comminsight.semantics.op_mix import op_mixes
 from comminsight.semantics.role_clues import RoleGuess, guess
 from comminsight.semantics.role_inference import Place, session_clues
@@ -15,6 +14,7 @@ from comminsight.sim import SimRank, simulate
 from tests.builders import allreduce, ops, recv, send
 from tests.unit.semantics.schedules import JOBS, found_bounds, found_on
 from tests.unit.semantics.shipped import shipped_templates
+from tests.unit.semantics.snapshots import carried
 
 TEMPLATES = shipped_templates()
 # of one group that is the world, or of one kind of group with nothing but reductions
@@ -70,10 +70,7 @@ def test_inferred_roles_do_not_depend_on_the_chunks_and_survive_a_snapshot() -> 
         for first in range(0, len(rank.records), size):
             engine.add_comms(rank.comms)
             steps += engine.push(rank.records[first : first + size])
-            data = msgspec.msgpack.encode(engine.snapshot())
-            engine = SessionEngine.resume(
-                msgspec.msgpack.decode(data, type=EngineSnapshot), TEMPLATES
-            )
+            engine = SessionEngine.resume(carried(engine), TEMPLATES)
         assert (*steps, *engine.finish()) == tuple(whole)
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from comminsight.errors import InputError
-from comminsight.semantics.engine import EngineSnapshot, SessionEngine
+from comminsight.semantics.engine import SessionEngine
 from comminsight.semantics.template import Template
 from comminsight.semantics.template_file import parse_template_file
 from comminsight.sim import (
@@ -40,6 +40,7 @@ from tests.unit.semantics.schedules import (
     with_sp,
 )
 from tests.unit.semantics.shipped import FILES, shipped_templates
+from tests.unit.semantics.snapshots import carried
 
 TEMPLATES = shipped_templates()
 N_STEPS = 12
@@ -200,9 +201,7 @@ def test_both_versions_stand_in_steps_snapshot_and_score() -> None:
     engine = SessionEngine(versioned, identity=rank.session)
     engine.add_comms(rank.comms)
     steps = engine.push(rank.records)
-    snapshot = msgspec.msgpack.decode(
-        msgspec.msgpack.encode(engine.snapshot()), type=EngineSnapshot
-    )
+    snapshot = carried(engine)
     assert {(s.template_version, s.template_file_version) for s in steps} == {(7, 1)}
     assert snapshot.machine is not None
     kept = snapshot.machine.template
