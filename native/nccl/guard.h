@@ -7,7 +7,7 @@
 namespace ci::nccl {
 
 // Of each kind of callback one in so many is timed, so their sum says what all of them cost.
-constexpr int64_t kSampledOf = 256;
+constexpr int64_t kSampledOf = 1024;
 
 class Guard {  // born zeroed: the default budget
  public:

@@ -1,4 +1,4 @@
-// What the callbacks cost, measured on one of 256 of each kind. Which one tells a number that is at hand anyway, that of
+// What the callbacks cost, measured on one of kSampledOf of each kind. Which one tells a number that is at hand anyway, that of
 // the handle mostly: nothing has to be kept or looked up for the others.
 #ifndef COMMINSIGHT_NCCL_SAMPLING_H
 #define COMMINSIGHT_NCCL_SAMPLING_H
@@ -19,7 +19,7 @@ inline bool is_step_to_sample(Token proxy, int32_t step) {
 }
 
 // Longer ones did not run all the time: the thread had lost its core.
-constexpr int64_t kLongestCallbackNs = 20000;
+constexpr int64_t kLongestCallbackNs = 5000;
 
 inline void note_sampled(Door& d, int64_t since_ns) {
   const int64_t elapsed_ns = mono_ns() - since_ns;
@@ -43,7 +43,7 @@ class CallbackTimer {
   int64_t since_ns_;
 };
 
-// One op of 256, for the mean per op: what was timed is a 256th of everything as well.
+// One op of kSampledOf, for the mean per op: what was timed is such a part of everything as well.
 inline void note_sampled_end(Door& d, Token op) {
   if (is_sampled(op)) add(d.header->nccl_sampled_ops, 1);
 }

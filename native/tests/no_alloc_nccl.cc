@@ -1,6 +1,6 @@
 // What the callbacks ask of the C library, counted by standing in for it: no memory, no lock, no system call, and at
-// most four readings of the clock per collective, but for the one in 256 of each kind of callback that is timed for the
-// overhead guard.
+// most four readings of the clock per collective, but for the one in kSampledOf of each kind of callback that is timed
+// for the overhead guard.
 // Collectives, then random callbacks of all kinds.
 //
 // Left out, as it happens once per thread: the first op asks for the thread's number (gettid). A full ring may wake
@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "../comminsight.h"
+#include "nccl/guard.h"
 #include "nccl_fuzz.h"
 #include "recorder.h"
 #include "stage.h"
@@ -164,6 +165,7 @@ void a_collective_reads_the_clock_four_times() {
   play::Collective<kVersion> collective(table, context);
   for (int64_t& count : counts) count = 0;
   int n_above = 0;
+  const int64_t from = ci::mono_ns();
   for (int i = 0; i < kCollectives; i++) {
     if (i % 500 == 0) ci_flush(5000);
     const int64_t before = counts[kClock];
@@ -175,8 +177,12 @@ void a_collective_reads_the_clock_four_times() {
   const double each = static_cast<double>(counts[kClock]) / kCollectives - kOwnReadings;
   printf("v%d: %.2f readings of the clock per collective, more than 4 in %d of %d\n", kVersion, each, n_above,
          kCollectives);
-  CHECK(n_above <= kTimedKinds * (kCollectives / 256 + 1));
-  CHECK(each <= 4.25);
+  // A tick of the coarse clock between call and launch asks for a second look.
+  timespec tick;
+  clock_getres(CLOCK_MONOTONIC_COARSE, &tick);
+  const int64_t n_ticks = (ci::mono_ns() - from) / tick.tv_nsec + 1;
+  CHECK(n_above <= kTimedKinds * (kCollectives / ci::nccl::kSampledOf + 1) + n_ticks);
+  CHECK(each <= 4.08);
   expect_none("collectives");
   table.finalize(context);
 }

@@ -9,16 +9,18 @@ namespace {
 
 constexpr int64_t kS = 1000000000;
 
-// Plays `seconds` of `ops_per_s` ops at `ns_per_op`, one of 256 sampled; the number of steps down that it told.
+// Plays `seconds` of `ops_per_s` ops at `ns_per_op`, one of kSampledOf sampled; the number of steps down that it told.
 struct Player {
   Guard guard = {};
   int64_t now_ns = 5 * kS;
   uint32_t mask = kMaskDeep;
+  int64_t n_unsampled = 0;
 
   int play(int seconds, int64_t ops_per_s, int64_t ns_per_op) {
     int steps = 0;
     for (int tenth = 0; tenth < 10 * seconds; tenth++) {
-      for (int64_t i = 0; i < ops_per_s / 2560; i++) guard.sample(ns_per_op, 36);
+      n_unsampled += ops_per_s / 10;
+      for (; n_unsampled >= kSampledOf; n_unsampled -= kSampledOf) guard.sample(ns_per_op, 36);
       now_ns += kS / 10;
       uint32_t lower = 0;
       if (!guard.round(now_ns, mask, &lower)) continue;
@@ -73,7 +75,7 @@ void the_price_of_measuring_is_not_the_price() {
   Player player;
   player.guard.set_clock_ns(25);
   CHECK_EQ(player.play(20, 25600, 1600), 0);  // 36 x 25 = 900 of it
-  CHECK_EQ(player.guard.callback_ns(), 700 * 20 * 100);
+  CHECK_EQ(player.guard.callback_ns(), 700 * 20 * 25600 / kSampledOf);
   CHECK(measured_clock_ns() < kS);
 }
 
