@@ -74,19 +74,15 @@ void* start_unknown() {
 
 namespace {
 
-// Kept apart, so that the usual event pays for nothing but itself.
-__attribute__((noinline)) Result stop_other(Door& d, void* handle) {
-  const Token token = token_of(handle);
-  const CallbackTimer timer(d, is_timed(token));
-  stop_of(d, token, handle);
-  return kSuccess;
+// Kept apart, so that the others pay for nothing but themselves.
+__attribute__((noinline)) void stop_timed(Door& d, void* handle) {
+  const CallbackTimer timer(d, true);
+  stop_of(d, token_of(handle), handle);
 }
 
-__attribute__((noinline)) Result record_other_state(Door& d, void* handle, int32_t state, const StateArgs* args) {
-  const Token token = token_of(handle);
-  const CallbackTimer timer(d, is_timed(token));
-  record_state_of(d, token, handle, state, args);
-  return kSuccess;
+__attribute__((noinline)) void record_timed_state(Door& d, void* handle, int32_t state, const StateArgs* args) {
+  const CallbackTimer timer(d, true);
+  record_state_of(d, token_of(handle), handle, state, args);
 }
 
 }  // namespace
@@ -96,16 +92,20 @@ Result stop_event(void* handle) {
   if (d == nullptr) return kSuccess;
   const Token token = token_of(handle);
   if (token.type() == kChannelToken && is_channel_over(*d, token)) return kSuccess;  // its state came before
-  return stop_other(*d, handle);
+  if (is_timed(token)) stop_timed(*d, handle);
+  else stop_of(*d, token, handle);
+  return kSuccess;
 }
 
 Result record_event_state(void* handle, int32_t state, StateArgs* args) {
   Door* d = handle != nullptr ? door() : nullptr;
   if (d == nullptr) return kSuccess;
   const Token token = token_of(handle);
-  const bool is_usual = token.type() == kChannelToken && state == kKernelChStop && args != nullptr;
-  if (!is_usual || is_sampled(token)) return record_other_state(*d, handle, state, args);
-  return stop_channel(*d, token, static_cast<int64_t>(args->gpu_ns));
+  if (is_timed(token)) record_timed_state(*d, handle, state, args);
+  else if (token.type() != kChannelToken || state != kKernelChStop || args == nullptr)
+    record_state_of(*d, token, handle, state, args);
+  else return stop_channel(*d, token, static_cast<int64_t>(args->gpu_ns));  // most of them
+  return kSuccess;
 }
 
 }  // namespace ci::nccl

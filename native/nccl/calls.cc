@@ -19,18 +19,14 @@ void* start_unplaced(Door& d, const void* context) {
   return void_token(kRefused);
 }
 
-void* begin_op_of_group(Door& d, uint32_t comm, ci_record* record, uint64_t group, uint32_t mask) {
-  void* handle = begin_op(d, comm, record, CI_SLOTFLAG_API_SEEN, group, mask);
-  if (group != 0 && token_of(handle).type() == kCallToken)
-    join_group(d, Token::of(group), reinterpret_cast<uint64_t>(handle));
-  return handle;
-}
-
-void* begin_p2p(Door& d, uint32_t comm, ci_record* record, Group* group, uint64_t group_token) {
+void* begin_op_of_group(Door& d, uint32_t comm, ci_record* record, Group* group, uint64_t group_token) {
   const uint32_t mask = group != nullptr ? load_relaxed(group->mask) : nccl_mask(d);
-  const bool may_fold = group != nullptr && (mask & kProxyStep) == 0;
-  void* handle = may_fold ? join_fan(d, *group, group_token, comm, *record) : nullptr;
-  return handle != nullptr ? handle : begin_op_of_group(d, comm, record, group_token, mask);
+  const bool may_fold = record->kind == CI_RECORDKIND_P2P && group != nullptr && (mask & kProxyStep) == 0;
+  void* folded = may_fold ? join_fan(d, *group, group_token, comm, *record) : nullptr;
+  if (folded != nullptr) return folded;
+  void* handle = begin_op(d, comm, record, CI_SLOTFLAG_API_SEEN, group_token, mask);
+  if (group != nullptr && token_of(handle).type() == kCallToken) join_group(*group, reinterpret_cast<uint64_t>(handle));
+  return handle;
 }
 
 void* begin_call(Door& d, uint32_t comm, const Call& call) {
@@ -47,10 +43,8 @@ void* begin_call(Door& d, uint32_t comm, const Call& call) {
   record.op_seq = d.recorder->next_op_seq(comm);
   record.enqueue_ns = mono_ns();
   // The peer of a P2P op, and so its place among those with this peer, is known with its task only.
-  if (call.is_p2p) return begin_p2p(d, comm, &record, group, group_token);
-  record.match_seq = d.recorder->comms.next_match(comm, record.kind, record.op, -1);
-  const uint32_t mask = group != nullptr ? load_relaxed(group->mask) : nccl_mask(d);
-  return begin_op_of_group(d, comm, &record, group_token, mask);
+  if (!call.is_p2p) record.match_seq = d.recorder->comms.next_match(comm, record.kind, record.op, -1);
+  return begin_op_of_group(d, comm, &record, group, group_token);
 }
 
 }  // namespace

@@ -207,10 +207,21 @@ bool follow_head(Door& d, uint32_t comm, Token tail);
 inline bool is_later(uint32_t b, uint32_t a) { return b != 0 && static_cast<int32_t>(b - a) > 0; }
 
 // --- groups.cc
-Group* find_group(Door& d, Token token);
+inline uint32_t stage_of(const Group& group) { return load_acquire(group.word) & 255; }
+inline Group* find_group(Door& d, Token token) {
+  const bool is_of_group = token.type() == kGroupToken || token.type() == kLaunchToken;
+  if (!is_of_group || token.salt() != d.salt || token.slot() >= Door::kGroups) return nullptr;
+  Group& group = d.groups[token.slot()];
+  const uint32_t word = load_acquire(group.word);
+  return word >> 8 == token.generation() && (word & 255) != Group::kFree ? &group : nullptr;
+}
+// By the thread that is in the group call.
+inline void join_group(Group& group, uint64_t op) {
+  const uint32_t at = load_relaxed(group.n_members);
+  store_relaxed(group.n_members, at + 1);
+  if (at < Group::kMembers) store_release(group.members[at], op);
+}
 bool is_group_over(Door& d, Token token);
-// What NCCL tells of calls in this group call; of no group: now.
-uint32_t mask_of_group(Door& d, uint64_t token);
 // A task of the group call was told.
 void note_plan(Door& d, uint64_t group, uint32_t comm, uint64_t plan, bool is_elsewhere);
 // Every launch on the communicator that the group call has begun has told (some of) its tasks.
@@ -221,7 +232,6 @@ inline bool is_told_by_caller(const Door& d, uint32_t comm) {
 }
 // For its caller, who is about to leave: no task will follow those that are known.
 bool is_told_whole(const Door& d, const Group& group, uint32_t comm);
-void join_group(Door& d, Token group, uint64_t op);
 void end_group_call(Door& d, Token token);
 void leave_group_call(Door& d, Token token);
 void stop_launch(Door& d, Token token);

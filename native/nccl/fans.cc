@@ -83,9 +83,9 @@ void keep_call(Fan& fan, uint32_t call, const ci_record& record) {
 }
 
 // Under its lock: the first call takes the slot.
-void* open_fan(Door& d, Fan& fan, uint64_t group_token, uint32_t comm, const ci_record& record) {
+void* open_fan(Door& d, Fan& fan, Group& group, uint64_t group_token, uint32_t comm, const ci_record& record) {
   ci_record first = record;
-  void* handle = begin_op(d, comm, &first, CI_SLOTFLAG_API_SEEN, group_token, mask_of_group(d, group_token));
+  void* handle = begin_op(d, comm, &first, CI_SLOTFLAG_API_SEEN, group_token, load_relaxed(group.mask));
   if (token_of(handle).type() != kCallToken) return handle;
   const uint32_t generation = ((load_relaxed(fan.word) >> 8) + 1) % FanToken::kGenerations;
   const size_t counters = offsetof(Fan, calls) - offsetof(Fan, n_calls);
@@ -99,7 +99,7 @@ void* open_fan(Door& d, Fan& fan, uint64_t group_token, uint32_t comm, const ci_
   note_direction(fan, record.op);
   keep_call(fan, 0, record);
   store_release(fan.word, generation << 8 | Fan::kOpen);
-  join_group(d, Token::of(group_token), reinterpret_cast<uint64_t>(handle));
+  join_group(group, reinterpret_cast<uint64_t>(handle));
   return token_for_call(fan, d, 0);
 }
 
@@ -141,17 +141,19 @@ bool add_call(Door& d, Fan& fan, const ci_record& record) {
 }
 
 void split(Door& d, Fan& fan, ci_slot& slot) {
-  const uint64_t group = load_relaxed(fan.group);
+  const uint64_t group_token = load_relaxed(fan.group);
+  Group* group = find_group(d, Token::of(group_token));
   const uint32_t n = load_relaxed(fan.n_calls);
-  const uint32_t mask = mask_of_group(d, group);
+  const uint32_t mask = group != nullptr ? load_relaxed(group->mask) : nccl_mask(d);
   constexpr uint32_t kFlags = CI_SLOTFLAG_API_SEEN | CI_SLOTFLAG_API_RETURNED;
   ci_record call;
   store_relaxed(fan.calls[0].op, load_relaxed(fan.op));
   for (uint32_t i = 1; i < n; i++) {
     load_words(&call, &fan.calls[i].record, sizeof call);
-    void* handle = begin_op(d, load_relaxed(fan.comm), &call, kFlags, group, mask);
+    void* handle = begin_op(d, load_relaxed(fan.comm), &call, kFlags, group_token, mask);
     store_relaxed(fan.calls[i].op, reinterpret_cast<uint64_t>(handle));
-    if (token_of(handle).type() == kCallToken) join_group(d, Token::of(group), reinterpret_cast<uint64_t>(handle));
+    const bool has_begun = token_of(handle).type() == kCallToken;
+    if (has_begun && group != nullptr) join_group(*group, reinterpret_cast<uint64_t>(handle));
   }
   // Last: a process killed in between leaves a call twice, not lost.
   load_words(&call, &fan.calls[0].record, sizeof call);
@@ -269,7 +271,7 @@ void* join_fan(Door& d, Group& group, uint64_t group_token, uint32_t comm, const
   }
   FanLock lock(*fan);
   if (!lock.is_held() || !is_reusable(d, *fan)) return nullptr;
-  void* handle = open_fan(d, *fan, group_token, comm, record);
+  void* handle = open_fan(d, *fan, group, group_token, comm, record);
   if (token_of(handle).type() != kFanCallToken) return handle;
   store_release(*place, reinterpret_cast<uint64_t>(handle));
   store_release(group.has_fans, 1);
@@ -277,7 +279,6 @@ void* join_fan(Door& d, Group& group, uint64_t group_token, uint32_t comm, const
 }
 
 void settle_fans(Door& d, Group& group) {
-  if (load_acquire(group.has_fans) == 0) return;
   for (const uint64_t& place : group.fans) {
     const FanToken token = FanToken::decode(load_acquire(place));
     Fan* fan = find_fan(d, token);
@@ -299,7 +300,6 @@ void settle_fans_of_comm(Door& d, uint32_t comm) {
 }
 
 void leave_fans(Door& d, Group& group) {
-  if (load_acquire(group.has_fans) == 0) return;
   for (const uint64_t& place : group.fans) {
     Fan* fan = find_fan(d, FanToken::decode(load_acquire(place)));
     if (fan == nullptr || stage_of(*fan) != Fan::kFolded) continue;

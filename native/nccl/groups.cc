@@ -7,8 +7,6 @@ namespace {
 
 constexpr uint32_t kTries = 8;
 
-uint32_t stage_of(uint32_t word) { return word & 255; }
-
 // Calls f(token, slot) for the ops of the group that are still in flight: its members, or when they are more than it
 // can hold, whatever names it.
 template <class F>
@@ -32,7 +30,7 @@ void each_member(Door& d, const Group& group, Token name, F f) {
 // One that was never left (abort, lost thread) gives its place when its ops are over; one without ops, when there is
 // no other (`is_last_try`).
 bool is_reusable(Door& d, const Group& group, uint32_t word, bool is_last_try) {
-  if (stage_of(word) != Group::kOpen) return true;
+  if ((word & 255) != Group::kOpen) return true;
   bool has_ops = false;
   each_member(d, group, {}, [&has_ops](const Token&, ci_slot&) { has_ops = true; });
   return !has_ops && (is_last_try || load_acquire(group.n_members) != 0);
@@ -50,22 +48,9 @@ void leave(Door& d, const Group& group, Token op, ci_slot& slot) {
 
 }  // namespace
 
-Group* find_group(Door& d, Token token) {
-  if ((token.type() != kGroupToken && token.type() != kLaunchToken) || token.salt() != d.salt) return nullptr;
-  if (token.slot() >= Door::kGroups) return nullptr;
-  Group& group = d.groups[token.slot()];
-  const uint32_t word = load_acquire(group.word);
-  return word >> 8 == token.generation() && stage_of(word) != Group::kFree ? &group : nullptr;
-}
-
 bool is_group_over(Door& d, Token token) {
   const Group* group = find_group(d, token);
-  return group == nullptr || stage_of(load_acquire(group->word)) == Group::kLeft;
-}
-
-uint32_t mask_of_group(Door& d, uint64_t token) {
-  const Group* group = find_group(d, Token::of(token));
-  return group != nullptr ? load_relaxed(group->mask) : nccl_mask(d);
+  return group == nullptr || stage_of(*group) == Group::kLeft;
 }
 
 void note_plan(Door& d, uint64_t group_token, uint32_t comm, uint64_t plan, bool is_elsewhere) {
@@ -120,26 +105,20 @@ void* start_group_call(const GroupApiPart&) {
   return void_token(kIgnored);
 }
 
-void join_group(Door& d, Token token, uint64_t op) {
-  Group* group = find_group(d, token);
-  if (group == nullptr) return;
-  const uint32_t at = load_relaxed(group->n_members);  // one thread is in a group call
-  store_relaxed(group->n_members, at + 1);
-  if (at < Group::kMembers) store_release(group->members[at], op);
-}
-
 void end_group_call(Door& d, Token token) {
   Group* group = find_group(d, token);
   if (group == nullptr) return;
-  settle_fans(d, *group);
+  if (load_acquire(group->has_fans) != 0) settle_fans(d, *group);
   each_member(d, *group, token, [](const Token&, ci_slot& slot) { raise_flags(slot, CI_SLOTFLAG_GROUP_ENDED); });
 }
 
 void leave_group_call(Door& d, Token token) {
   Group* group = find_group(d, token);
   if (group == nullptr) return;
-  settle_fans(d, *group);
-  leave_fans(d, *group);
+  if (load_acquire(group->has_fans) != 0) {
+    settle_fans(d, *group);
+    leave_fans(d, *group);
+  }
   each_member(d, *group, token, [&d, group](Token op, ci_slot& slot) { leave(d, *group, op, slot); });
   store_release(group->word, token.generation() << 8 | Group::kLeft);
 }
