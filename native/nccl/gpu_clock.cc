@@ -218,7 +218,7 @@ bool GpuClock::read(Fit* fit) const {
   auto* to = reinterpret_cast<word_t*>(fit);
   for (int i = 0; i < kReads; i++) {
     const uint32_t before = load_acquire(version_);
-    for (size_t word = 0; word < sizeof(Fit) / 8; word++) to[word] = load_acquire(from[word]);
+    COMMINSIGHT_UNROLL for (size_t word = 0; word < sizeof(Fit) / 8; word++) to[word] = load_acquire(from[word]);
     if ((before & 1) == 0 && load_relaxed(version_) == before) return true;
   }
   return false;

@@ -14,7 +14,7 @@ bool Ring::put(int64_t seq, ci_record* record) {
     if (static_cast<int64_t>(seen) < 0 || static_cast<int64_t>(seen) >= seq) return false;
   while (!__atomic_compare_exchange_n(&to[0], &seen, word_t(-1), false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
   const auto* words = reinterpret_cast<const word_t*>(record);
-  for (size_t i = 1; i < kWords; i++) __atomic_store_n(&to[i], words[i], __ATOMIC_RELEASE);
+  COMMINSIGHT_UNROLL for (size_t i = 1; i < kWords; i++) __atomic_store_n(&to[i], words[i], __ATOMIC_RELEASE);
   __atomic_store_n(&to[0], static_cast<word_t>(seq), __ATOMIC_RELEASE);
   return true;
 }

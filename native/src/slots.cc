@@ -18,9 +18,9 @@ int SlotTable::claim(uint32_t hint) {
       const uint64_t bit = free & -free;
       if ((__atomic_fetch_and(&free_[w], ~bit, __ATOMIC_ACQ_REL) & bit) == 0) continue;
       const int slot = w * 64 + __builtin_ctzll(bit);
-      uint32_t word = load_relaxed(slots_[slot].state_word);
-      const uint32_t next = ((slot_generation(word) + 1) & kGenerationMask) << 8 | CI_SLOT_CLAIMED;
-      if (slot_state(word) == CI_SLOT_FREE && cas(slots_[slot].state_word, word, next)) return slot;
+      const uint32_t generation = slot_generation(load_relaxed(slots_[slot].state_word)) + 1;
+      store_release(slots_[slot].state_word, (generation & kGenerationMask) << 8 | CI_SLOT_CLAIMED);
+      return slot;
     }
   }
   sub(in_use_, 1);
