@@ -23,6 +23,23 @@ __attribute__((noinline)) void note_first_start(Door& d, uint32_t at, ci_slot& s
   if (!observe_clock(comm, gpu_ns, now, earliest_start_ns(slot))) store_relaxed(d.ops[at].has_bad_stamp, 1);
 }
 
+inline bool is_first_start(const ci_slot& slot) { return load_relaxed(slot.started_mask) == 0; }
+
+// The channels of an op are told by one thread (the proxy's, or the profiler's): plain reads and writes will do.
+inline void note_start(Door& d, uint32_t at, ci_slot& slot, const KernelChPart& part) {
+  const auto gpu_ns = static_cast<int64_t>(part.gpu_ns);
+  store_release(slot.started_mask, load_relaxed(slot.started_mask) | uint64_t{1} << part.channel_id);
+  const int64_t least = load_relaxed(slot.record.gpu_start_ns);
+  if (gpu_ns <= 0) store_relaxed(d.ops[at].has_bad_stamp, 1);
+  else if (least == 0 || gpu_ns < least) store_relaxed(slot.record.gpu_start_ns, gpu_ns);
+}
+
+inline void note_stop(Door& d, uint32_t at, ci_slot& slot, uint32_t channel, int64_t gpu_ns) {
+  if (gpu_ns <= 0) store_relaxed(d.ops[at].has_bad_stamp, 1);
+  else if (gpu_ns > load_relaxed(slot.record.gpu_end_ns)) store_relaxed(slot.record.gpu_end_ns, gpu_ns);
+  store_release(slot.stopped_mask, load_relaxed(slot.stopped_mask) | uint64_t{1} << channel);
+}
+
 }  // namespace
 
 bool has_stopped_all(const ci_slot& slot) {
@@ -30,21 +47,13 @@ bool has_stopped_all(const ci_slot& slot) {
   return stopped != 0 && stopped == load_acquire(slot.started_mask);
 }
 
-// The channels of an op are told by one thread (the proxy's, or the profiler's): plain reads and writes will do.
 void note_channel_start(Door& d, uint32_t at, ci_slot& slot, const KernelChPart& part) {
-  const auto gpu_ns = static_cast<int64_t>(part.gpu_ns);
-  const uint64_t started = load_relaxed(slot.started_mask);
-  store_release(slot.started_mask, started | uint64_t{1} << part.channel_id);
-  if (started == 0) note_first_start(d, at, slot, gpu_ns);
-  const int64_t least = load_relaxed(slot.record.gpu_start_ns);
-  if (gpu_ns <= 0) store_relaxed(d.ops[at].has_bad_stamp, 1);
-  else if (least == 0 || gpu_ns < least) store_relaxed(slot.record.gpu_start_ns, gpu_ns);
+  if (is_first_start(slot)) note_first_start(d, at, slot, static_cast<int64_t>(part.gpu_ns));
+  note_start(d, at, slot, part);
 }
 
 void note_channel_stop(Door& d, uint32_t at, ci_slot& slot, uint32_t channel, int64_t gpu_ns) {
-  if (gpu_ns <= 0) store_relaxed(d.ops[at].has_bad_stamp, 1);
-  else if (gpu_ns > load_relaxed(slot.record.gpu_end_ns)) store_relaxed(slot.record.gpu_end_ns, gpu_ns);
-  store_release(slot.stopped_mask, load_relaxed(slot.stopped_mask) | uint64_t{1} << channel);
+  note_stop(d, at, slot, channel, gpu_ns);
 }
 
 namespace {
@@ -52,12 +61,13 @@ namespace {
 inline void* start_channel_of(Door& d, Token task, ci_slot& slot, const KernelChPart& part) {
   const uint32_t at = task.slot();
   store_relaxed(d.starts_ns[at][part.channel_id], part.gpu_ns);
-  note_channel_start(d, at, slot, part);
+  note_start(d, at, slot, part);
   return pointer_of(channel_of_task(task, part.channel_id));
 }
 
-__attribute__((noinline)) void* start_timed_channel(Door& d, Token task, ci_slot& slot, const KernelChPart& part) {
-  const CallbackTimer timer(d, true);
+__attribute__((noinline)) void* start_first_channel(Door& d, Token task, ci_slot& slot, const KernelChPart& part) {
+  const CallbackTimer timer(d, is_sampled(task));
+  if (is_first_start(slot)) note_first_start(d, task.slot(), slot, static_cast<int64_t>(part.gpu_ns));
   return start_channel_of(d, task, slot, part);
 }
 
@@ -89,7 +99,7 @@ void* start_channel(void* handle, const KernelChPart& part) {
   if (task.type() != kTaskToken || part.channel_id >= kMaxChannels) return start_other_channel(*d, handle, part);
   ci_slot* slot = find_op(*d, task);
   if (slot == nullptr) return note_stale(*d);
-  if (is_sampled(task)) return start_timed_channel(*d, task, *slot, part);
+  if (is_first_start(*slot) || is_sampled(task)) return start_first_channel(*d, task, *slot, part);
   return start_channel_of(*d, task, *slot, part);
 }
 
@@ -98,7 +108,7 @@ Result stop_channel(Door& d, Token token, int64_t gpu_ns) {
   const uint32_t channel = token.channel();
   if (slot == nullptr || (load_relaxed(slot->stopped_mask) >> channel & 1) != 0) return kSuccess;  // told before
   const uint32_t at = token.slot();
-  note_channel_stop(d, at, *slot, channel, gpu_ns);
+  note_stop(d, at, *slot, channel, gpu_ns);
   OpState& own = d.ops[at];
   // A channel that stops when it starts, or before, has the stamp of another work.
   if (gpu_ns <= load_relaxed(d.starts_ns[at][channel])) store_relaxed(own.has_bad_stamp, 1);
