@@ -20,6 +20,7 @@ from comminsight.pipeline.hang_event import in_flight_ops
 from comminsight.pipeline.observe import rank_view
 from comminsight.pipeline.op_layers import OpSource, op_layers, stage_code
 from comminsight.pipeline.pauses import n_switched_off
+from comminsight.pipeline.step_view import no_rank
 
 MAX_NAMED = 8
 MAX_DIGITS = 10
@@ -106,12 +107,8 @@ def op_stories(
     name, op_seq = parse_op(text)
     communicator = find_communicator(communicators, name)
     wanted = [s for s in sessions if global_rank in {None, s.identity.global_rank}]
-    if not wanted:
-        known = ", ".join(str(s.identity.global_rank) for s in sessions[:16]) or "none"
-        raise InputError(
-            f"no rank {global_rank} in this run", next_step=f"ranks seen: {known}",
-            code="no_rank", rank=global_rank, known=known,
-        )  # fmt: skip
+    if global_rank is not None and not wanted:
+        raise no_rank(global_rank, [s.identity.global_rank for s in sessions])
     ranks = [_Rank(s, comm_ids[s.identity.session_id], communicator) for s in wanted]
     stories = [story for rank in ranks if (story := _story(rank, op_seq)) is not None]
     if not stories:

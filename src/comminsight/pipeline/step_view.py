@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from comminsight.analysis.alignment import AlignedStep
@@ -13,6 +15,8 @@ from comminsight.model.step import StepSummary
 from comminsight.model.topology import UNKNOWN_RANK
 from comminsight.model.trace import RankTrace, RunTrace
 from comminsight.model.views import UNFINISHED_NS, VIEW_SCHEMA_VERSION, OpRow, StepOps
+
+MAX_RANKS_NAMED = 16
 
 
 def step_ops(
@@ -54,8 +58,13 @@ def find_rank(trace: RunTrace, global_rank: int) -> RankTrace:
     for rank in trace.ranks:
         if rank.global_rank == global_rank:
             return rank
-    known = ", ".join(str(r.global_rank) for r in trace.ranks[:16]) or "none"
-    raise InputError(
+    raise no_rank(global_rank, [rank.global_rank for rank in trace.ranks])
+
+
+def no_rank(global_rank: int, seen: Sequence[int]) -> InputError:
+    """That the run has no such rank, with the first of those that it has."""
+    known = ", ".join(map(str, seen[:MAX_RANKS_NAMED])) or "none"
+    return InputError(
         f"no rank {global_rank} in this run", next_step=f"ranks seen: {known}",
         code="no_rank", rank=global_rank, known=known,
     )  # fmt: skip

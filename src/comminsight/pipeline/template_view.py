@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from comminsight.errors import InputError
 from comminsight.model.step import StepSummary
 from comminsight.model.template_view import TemplateChoice, TemplateView
 from comminsight.model.trace import RankTrace, RunTrace
 from comminsight.model.views import VIEW_SCHEMA_VERSION
 from comminsight.pipeline.rebuild import SessionSteps
+from comminsight.pipeline.step_view import no_rank
 from comminsight.semantics.anchor_check import RankAnchors, check_anchors
 from comminsight.semantics.template import Template, sequence_label
 
@@ -28,11 +28,7 @@ def template_view(
     by_rank = {rank.global_rank: rebuilt[rank.session.session_id] for rank in trace.ranks}
     shown = global_rank if global_rank != ANY_RANK else _telling(by_rank)
     if shown not in by_rank:
-        known = ", ".join(map(str, sorted(by_rank)[:16])) or "none"
-        raise InputError(
-            f"no rank {shown} in this run", next_step=f"ranks seen: {known}",
-            code="no_rank", rank=shown, known=known,
-        )  # fmt: skip
+        raise no_rank(shown, sorted(by_rank))
     won = Counter(one.template for one in by_rank.values() if one.template)
     winner = won.most_common(1)[0][0] if won else ""
     template = next((t for t in templates if t.name == winner), None)
