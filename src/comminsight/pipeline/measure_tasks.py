@@ -128,7 +128,13 @@ def _read(part: RankPart) -> tuple[np.ndarray, np.ndarray]:
 def _window(ops: np.ndarray, steps: Sequence[StepSummary]) -> tuple[int, int]:
     if not steps:
         return 0, 0
-    begin_ns = min(step.first.start_ns for step in steps)
-    end_ns = max(max(step.end_ns, step.last.start_ns) for step in steps)
+    begin_ns, end_ns = bounds_ns(steps)
     begin, end = np.searchsorted(ops["start_ns"], (begin_ns, end_ns + 1)).tolist()
     return max(begin - LOOK_BACK_OPS, 0), end
+
+
+def bounds_ns(steps: Sequence[StepSummary]) -> tuple[int, int]:
+    """First and last instant at which an op of these steps of one session may start; at least one
+    step."""
+    begin_ns = min(step.first.start_ns for step in steps)
+    return begin_ns, max(max(step.end_ns, step.last.start_ns) for step in steps)

@@ -27,6 +27,7 @@ from comminsight.pipeline.measure_tasks import (
     MeasureTask,
     RangePlan,
     RankPart,
+    bounds_ns,
     measure_range,
 )
 from comminsight.pipeline.rebuild_run import RunRebuilt
@@ -120,8 +121,7 @@ def _plan(
         steps = {step.step: step.members[rank] for step in aligned if rank in step.members}
         if not steps:
             continue
-        begin_ns = min(step.first.start_ns for step in steps.values())
-        end_ns = max(max(step.end_ns, step.last.start_ns) for step in steps.values())
+        begin_ns, end_ns = bounds_ns(list(steps.values()))
         segments = tuple(p for p, low, high in one.spans if low <= end_ns and high >= begin_ns)
         parts.append(RankPart(identity=one.identity, segments=segments, steps=steps))
     numbers = tuple(step.step for step in aligned)
