@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from comminsight.capture.session import SessionData
-from comminsight.capture.standing import is_of_nccl
+from comminsight.capture.standing import has_task, is_of_nccl
 from comminsight.model.ops import EndReason, NoticeReason, OpState
 from comminsight.model.records import is_untimed, n_calls, notices
 from comminsight.model.verdict import Message
@@ -35,8 +35,7 @@ def _unseen_ends(sessions: Iterable[SessionData]) -> Iterator[Message]:
 def _given_up(session: SessionData) -> int:
     """Calls without any task of which nothing was known when their communicator was given up."""
     rows = session.records[session.records["state"] == OpState.ABORTED]
-    is_bare = (rows["n_channels"] == 0) & (rows["channels_started"] == 0)
-    return int(n_calls(rows[is_bare & is_of_nccl(rows, session.comms)]).sum())
+    return int(n_calls(rows[~has_task(rows) & is_of_nccl(rows, session.comms)]).sum())
 
 
 def end_reason_code(reason: int) -> str:
