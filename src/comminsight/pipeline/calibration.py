@@ -60,7 +60,7 @@ class RunCalibration:
         self._paths, self._run_id = paths, run_id
         self._sessions, self._rebuild = tuple(sessions), rebuild
 
-    @cached_property
+    @property
     def state(self) -> CalibrationState:
         """Raw or calibrated, and why an applied correction is not shown."""
         return self._known[0]
@@ -159,7 +159,7 @@ class RunCalibration:
             number=0, action=action, at_real_ns=act.at_real_ns, who=act.who, reason=act.reason
         )
         append_entry(self._paths, msgspec.structs.replace(entry, **what))
-        for name in ("state", "_history", "_known"):
+        for name in ("_history", "_known"):
             self.__dict__.pop(name, None)
 
 
