@@ -13,9 +13,8 @@ from comminsight.model.records import is_ended_op
 
 MULTI_RANK = (2, 30, 3)  # the first NCCL that takes several ranks on one GPU
 MAX_RANKS = 8
-SLACK_NS = (
-    20_000  # CUDA events have a resolution of half a microsecond, and cost a little themselves
-)
+# CUDA events have a resolution of half a microsecond, and cost a little themselves
+SLACK_NS = 20_000
 SLACK_RATIO = 1.10
 MAX_FAULTS = 20
 CHANNEL_COUNTS = ("n_channels", "channels_started", "channels_stopped")
