@@ -108,14 +108,14 @@ def _open_and_anchor(shape: _Shape) -> tuple[_Shape, _Shape] | None:
     and of the shortest such stretches the one that occurs most often."""
     for n in range(1, _MAX_PART + 1):
         opening = shape[:n]
-        last_open = completions(opening, shape)[-1]
+        *_, last_open = completions(opening, shape)
         for m in range(1, _MAX_PART + 1):
             places = range(last_open + 1, len(shape) - m + 1)
             stretches = {shape[first : first + m] for first in places}
             late = [
                 (len(found), stretch)
                 for stretch in stretches
-                if (found := completions(stretch, shape)) and found[0] - m + 1 > last_open
+                if (found := list(completions(stretch, shape))) and found[0] - m + 1 > last_open
             ]
             if late:
                 return opening, max(late)[1]

@@ -12,7 +12,8 @@ matcher starts anew, so completions do not share ops:
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain
 
 import numpy as np
 
@@ -119,32 +120,27 @@ def sound_suffix(
     return next((shape[-n:] for n in lengths if _is_sound(shape[-n:], shape, blocks)), None)
 
 
-def completions(sequence: tuple[int, ...], symbols: tuple[int, ...]) -> list[int]:
-    """Where a matcher of ``sequence`` completes in ``symbols``."""
-    found, state = [], 0
+def completions(sequence: tuple[int, ...], symbols: Iterable[int]) -> Iterator[int]:
+    """Where a matcher of ``sequence`` completes in ``symbols``, ascending."""
+    state = 0
     for index, symbol in enumerate(symbols):
         state = state + 1 if symbol == sequence[state] else int(symbol == sequence[0])
         if state == len(sequence):
-            found.append(index)
+            yield index
             state = 0
-    return found
 
 
 def _is_sound(
     suffix: tuple[int, ...], shape: tuple[int, ...], blocks: Sequence[tuple[int, ...]]
 ) -> bool:
-    state = 0
-    for block in blocks:
-        is_complete = False
-        for index, symbol in enumerate(block):
-            state = state + 1 if symbol == suffix[state] else int(symbol == suffix[0])
-            is_complete = state == len(suffix)
-            if is_complete and index + 1 != len(block):
-                return False
-            state = 0 if is_complete else state
-        if block == shape and not is_complete:
+    ends = [n - 1 for n in accumulate(map(len, blocks))]
+    permitted = frozenset(ends)
+    due = {end for end, block in zip(ends, blocks, strict=True) if block == shape}
+    for last in completions(suffix, chain.from_iterable(blocks)):
+        if last not in permitted:
             return False
-    return True
+        due.discard(last)
+    return not due
 
 
 class Hits:

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comminsight.model.ops import CommRole, DType, Op
+from comminsight.semantics import matcher
 from comminsight.semantics.comm_table import CommTable
-from comminsight.semantics.matcher import AnyMatcher, Matcher
+from comminsight.semantics.matcher import AnyMatcher, Matcher, sound_suffix
 from comminsight.semantics.symbols import SymbolCoder
 from comminsight.semantics.template import Peer, Symbol
 from tests.builders import allgather, allreduce, comm_row, comm_rows, ops, recv, send
@@ -19,12 +20,12 @@ def completions(sequence: str, stream: str, chunk: int = 1000) -> list[int]:
     """Positions at which ``sequence`` completes in ``stream``; letters are classes."""
     letters = sorted({*sequence, *stream})
     fits = np.array([[letter == wanted for wanted in sequence] for letter in letters])
-    matcher = Matcher(fits)
+    table = Matcher(fits)
     classes = np.array([letters.index(letter) for letter in stream], np.uint16)
     return [
         first + int(index)
         for first in range(0, len(stream), chunk)
-        for index in matcher.feed(classes[first : first + chunk])
+        for index in table.feed(classes[first : first + chunk])
     ]
 
 
@@ -61,6 +62,25 @@ def test_the_table_equals_a_naive_scan_in_any_chunking(
             expected.append(position)
             state = 0
     assert completions(sequence, stream, chunk) == expected
+    assert list(matcher.completions(tuple(map(ord, sequence)), map(ord, stream))) == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "blocks", "suffix"),
+    [
+        ("AAB", ["AAB", "AAB"], "B"),
+        ("ABAB", ["ABAB", "ABAB"], "BAB"),  # B and AB complete within the block too
+        ("AAA", ["AAA", "AAA"], "AAA"),
+        ("AB", ["AB", "ABC"], None),  # whatever ends the first is within the second
+        ("AB", ["AB", "CC", "AB"], "B"),  # other blocks may end without it
+        ("BA", ["BA", "AC"], "BA"),  # A is within the block behind
+    ],
+)
+def test_the_shortest_end_that_completes_at_block_ends_only(
+    shape: str, blocks: list[str], suffix: str | None
+) -> None:
+    found = sound_suffix(tuple(map(ord, shape)), [tuple(map(ord, block)) for block in blocks])
+    assert found == (None if suffix is None else tuple(map(ord, suffix)))
 
 
 def test_alternatives_give_first_and_last_op_in_stream_order() -> None:
