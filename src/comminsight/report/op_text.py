@@ -37,25 +37,25 @@ def render_op(view: OpStories, *, lang: str = "en", width: int = 80, color: bool
 def overview(view: OpStories, words: Catalogue) -> Iterator[str]:
     """Who called it last, and which members have no trace of it; nothing for a single member."""
     if len(view.ops) > 1:
-        yield _spread(view, words)
+        yield from _spread(view, words)
     alike: dict[tuple[str, int], list[int]] = {}
     for one in view.absent:
         code = "not_called" if one.is_whole else "not_seen" if one.has_records else "no_records"
         alike.setdefault((code, one.last_op_seq), []).append(one.global_rank)
     for (code, last), ranks in alike.items():
-        yield words.text(f"op.{code}", ranks=ranks, n=view.op_seq, last=last)
+        yield words.text(f"op.{code}", ranks=ranks, last=last)
 
 
-def _spread(view: OpStories, words: Catalogue) -> str:
+def _spread(view: OpStories, words: Catalogue) -> Iterator[str]:
     calls = sorted((story.started_real_ns, story.global_rank) for story in view.ops)
     spread_ns = calls[-1][0] - calls[0][0]
     code = "op.called" if len({story.host for story in view.ops}) == 1 else "op.called_nodes"
-    open_ranks = [story.global_rank for story in view.ops if story.stage]
-    said = words.text(
+    yield words.text(
         code, ranks=[rank for _, rank in calls], spread_ns=spread_ns, last=calls[-1][1],
         first=calls[0][1],
     )  # fmt: skip
-    return f"{said} {words.text('op.still_open', ranks=open_ranks)}" if open_ranks else said
+    if open_ranks := [story.global_rank for story in view.ops if story.stage]:
+        yield words.text("op.still_open", ranks=open_ranks)
 
 
 def _write_story(page: Page, story: OpStory) -> None:

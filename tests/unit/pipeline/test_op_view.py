@@ -276,8 +276,8 @@ def test_members_without_the_op_are_named_with_how_far_they_came(tmp_path: Path)
     )
     head = render_op(view).split("\n\n")[0].replace("\n", " ")
     assert head == (
-        "Called by ranks 0,2 within 8.00 ms: first by rank 0, last by rank 2. Not called by rank "
-        "1: the last op called there is 1. Nothing at hand from rank 3."
+        "Called by ranks 0,2 within 8.00 ms: first by rank 0, last by rank 2. No op of this "
+        "number was called by rank 1: the last one there is op 1. Nothing at hand from rank 3."
     )
 
 
