@@ -49,7 +49,7 @@ def judge_hang(event: HangEvent, communicators: Sequence[Communicator]) -> Verdi
     graph that most ranks wait for.
     """
     observed = observe(event, communicators)
-    if event.ranks and all(observed.is_gone(state.global_rank) for state in event.ranks):
+    if event.is_over:
         # what ended them while they hung says nothing about what they hung on
         observed = observe(before_the_end(event), communicators)
         is_overdue = any(op.is_overdue for op in event.waiting)

@@ -13,7 +13,7 @@ from comminsight.diagnosis.chain import hang_chain, hang_coverage, op_name, op_r
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.first_failure import TOGETHER_NS
 from comminsight.diagnosis.hang_evidence import absence
-from comminsight.diagnosis.presence import GONE, Observed, observe
+from comminsight.diagnosis.presence import Observed, observe
 from comminsight.model.hang import HangEvent, Liveness, Presence, RankState
 from comminsight.model.ranges import missing_ranks
 from comminsight.model.topology import Communicator
@@ -62,8 +62,7 @@ def _confidence(cause: Cause, silent: list[int]) -> Confidence:
 def _cause(event: HangEvent, dead: list[RankState]) -> tuple[Cause, tuple[int, ...]]:
     failed = _failed_by_themselves(dead)
     if len(dead) < len(event.ranks):
-        is_over = all(state.liveness in GONE for state in event.ranks)
-        waiting = {op.global_rank for op in event.waiting} if is_over else set()
+        waiting = {op.global_rank for op in event.waiting} if event.is_over else set()
         # who was in an op and was killed with the job began nothing; who failed there, may have
         waiting -= {state.global_rank for state in failed}
         ranks = tuple(sorted({state.global_rank for state in dead} - waiting))

@@ -23,15 +23,13 @@ from typing import NamedTuple
 
 from comminsight.diagnosis.miscounts import Miscounts, miscounts_of
 from comminsight.diagnosis.stuck_op import BEFORE_KERNEL, IN_KERNEL, Stage, stage_of
-from comminsight.model.hang import HangEvent, InFlightOp, Liveness, Presence, Progress, RankState
+from comminsight.model.hang import GONE, HangEvent, InFlightOp, Presence, Progress, RankState
 from comminsight.model.ops import P2P_OPS, Op
 from comminsight.model.topology import Communicator
 
-GONE = frozenset({Liveness.DEAD, Liveness.CLOSED})
 WANTED = (Presence.ABSENT, Presence.UNKNOWN, Presence.BEHIND)
 # an op that was called for less than this share of the overdue limit is taken to be moving
 STANDSTILL_RATIO = 0.5
-
 
 StreamKey = tuple[int, int, int, int, bool]  # global rank, comm_id, peer, direction, is_replay
 

@@ -14,7 +14,7 @@ from comminsight.analysis.ras import RasJoin, RasMatch
 from comminsight.diagnosis import codes
 from comminsight.diagnosis.chain import op_name
 from comminsight.diagnosis.codes import message
-from comminsight.model.hang import HangEvent, Liveness, RankState
+from comminsight.model.hang import GONE, HangEvent, Liveness, RankState
 from comminsight.model.ras import RasLaunches, RasPresence, RasProcess, RasRank, RasReading
 from comminsight.model.topology import UNKNOWN_RANK
 from comminsight.model.verdict import Evidence, MessageParam
@@ -71,7 +71,7 @@ def _code_of_dead(
     own = {states[rank].liveness for rank in ranks if rank in states}
     if Liveness.ALIVE in own and is_same_moment:
         return codes.RAS_DEAD_BUT_ALIVE
-    if own and own <= {Liveness.DEAD, Liveness.CLOSED}:
+    if own and own <= GONE:
         return codes.RAS_DEAD_TOO
     return codes.RAS_DEAD_LEAD
 

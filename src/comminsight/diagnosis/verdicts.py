@@ -13,7 +13,6 @@ from comminsight.diagnosis.hang import NOTABLE_NS, judge_hang
 from comminsight.diagnosis.hang import RULE as HANG
 from comminsight.diagnosis.killed import judge_killed
 from comminsight.diagnosis.miscounts import without_numbers
-from comminsight.diagnosis.presence import GONE
 from comminsight.diagnosis.straggler import judge_straggler
 from comminsight.model.hang import HangEvent, InFlightOp, Liveness
 from comminsight.model.measures import StragglerMeasures
@@ -72,10 +71,10 @@ def _is_open(verdict: Verdict) -> bool:
 
 def _rules_of_end(at_end: HangEvent) -> list[Callable[..., Verdict]]:
     waiting = at_end.waiting
-    is_over = bool(at_end.ranks) and all(state.liveness in GONE for state in at_end.ranks)
     is_overdue = any(op.is_overdue for op in waiting)
     is_lasting = not at_end.is_past and any(op.age_ns >= NOTABLE_NS for op in waiting)
-    return [judge_hang, judge_killed] if is_overdue or is_over or is_lasting else [judge_killed]
+    may_hang = is_overdue or is_lasting or at_end.is_over
+    return [judge_hang, judge_killed] if may_hang else [judge_killed]
 
 
 def is_unresolved(event: HangEvent, trace: RunTrace) -> bool:

@@ -32,6 +32,9 @@ class Liveness(StrEnum):
     UNKNOWN = "unknown"
 
 
+GONE = frozenset({Liveness.DEAD, Liveness.CLOSED})
+
+
 class InFlightOp(msgspec.Struct, frozen=True, kw_only=True):
     """An op without an end at the time of observation. ``peer`` is comm-local, -1 for none or
     unknown.
@@ -185,6 +188,11 @@ class HangEvent(msgspec.Struct, frozen=True, kw_only=True):
     clock_error_ns: int = 0
     communicators: tuple[Communicator, ...] = ()
     is_past: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """True when the process of every rank that left evidence is gone."""
+        return bool(self.ranks) and all(state.liveness in GONE for state in self.ranks)
 
     @property
     def waiting(self) -> tuple[InFlightOp, ...]:
