@@ -8,14 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from comminsight.capture.session import NOT_CAPTURE_LOSS, SessionData
+from comminsight.diagnosis import codes
 from comminsight.model.ops import LossReason
 from comminsight.model.tally import NOT_READ
 from comminsight.model.verdict import Message, Verdict
 
-LOST_RECORDS = "missing.records"
-TOO_FEW_STEPS = "missing.steps"
-INCOMPLETE_STEPS = "missing.complete_steps"
-LONGER = "action.record_longer"
+LACKING = {codes.MISSING_RECORDS, codes.MISSING_STEPS, codes.MISSING_COMPLETE_STEPS}
 # what a reader is told to do; all others are a matter of the recorder's own bounds
 REMEDIES = {
     LossReason.SEGMENT_WRITE: "reason.make_room",
@@ -75,11 +73,13 @@ def with_losses(
 def _with_losses(
     verdict: Verdict, ranks: list[int], remedies: list[Message], n_steps: int
 ) -> Verdict:
-    codes = {message.code for message in verdict.missing}
+    said = {message.code for message in verdict.missing}
     actions = list(verdict.next_actions)
-    if codes & {LOST_RECORDS, TOO_FEW_STEPS, INCOMPLETE_STEPS}:
+    if said & LACKING:
         actions += remedies
-    is_enough = INCOMPLETE_STEPS in codes or any(_is_needless(own, n_steps) for own in actions)
+    is_enough = codes.MISSING_COMPLETE_STEPS in said or any(
+        _is_needless(own, n_steps) for own in actions
+    )
     if ranks and is_enough:
         actions = [action for action in actions if not _is_needless(action, n_steps)]
         actions.append(Message("reason.whole_records", {"ranks": ranks, "n_steps": n_steps}))
@@ -89,10 +89,10 @@ def _with_losses(
 
 def _is_needless(action: Message, n_steps: int) -> bool:
     needed = action.params.get("needed", 0)
-    return action.code == LONGER and isinstance(needed, int) and n_steps >= needed
+    return action.code == codes.RECORD_LONGER and isinstance(needed, int) and n_steps >= needed
 
 
 def _of_ranks(message: Message, ranks: list[int]) -> Message:
-    if message.code != LOST_RECORDS or message.params["ranks"]:
+    if message.code != codes.MISSING_RECORDS or message.params["ranks"]:
         return message
     return Message(message.code, {**message.params, "ranks": ranks})

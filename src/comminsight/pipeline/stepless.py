@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import numpy as np
 
+from comminsight.diagnosis import codes
 from comminsight.model.ops import CommRole, Op
 from comminsight.model.trace import RunTrace
 from comminsight.model.verdict import Cause, Message, MessageParam, Verdict
@@ -17,8 +18,6 @@ from comminsight.pipeline.pauses import is_nccl_masked, n_switched_off
 from comminsight.pipeline.rebuild import SessionSteps
 
 MAX_KINDS = 8
-TOO_FEW_STEPS = "missing.steps"
-MISCOUNTED = "missing.counts"
 
 
 def explained(
@@ -31,7 +30,7 @@ def explained(
     return tuple(
         msgspec.structs.replace(verdict, missing=(*_kept(verdict), *missing), next_actions=actions)
         if verdict.cause is Cause.NO_VERDICT
-        and any(message.code == TOO_FEW_STEPS for message in verdict.missing)
+        and any(message.code == codes.MISSING_STEPS for message in verdict.missing)
         else verdict
         for verdict in verdicts
     )
@@ -39,7 +38,7 @@ def explained(
 
 def _kept(verdict: Verdict) -> tuple[Message, ...]:
     """What is missing besides steps, and would be with them."""
-    return tuple(message for message in verdict.missing if message.code == MISCOUNTED)
+    return tuple(message for message in verdict.missing if message.code == codes.MISSING_COUNTS)
 
 
 def why_no_steps(
