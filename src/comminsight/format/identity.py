@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from comminsight.errors import FormatError
+from comminsight.format.document import UNREADABLE
 from comminsight.format.schema import Layout, dtype_of
 from comminsight.model.event import COMM_DTYPE
 from comminsight.model.ranges import MAX_MEMBERS
@@ -112,6 +113,6 @@ def _decode(data: bytes, kind: type[T], path: str, offset_bytes: int) -> T:
         raise FormatError(message, path=path, offset_bytes=offset_bytes)
     try:
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         message = f"header JSON does not read: {error}"
         raise FormatError(message, path=path, offset_bytes=offset_bytes) from error

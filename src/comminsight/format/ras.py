@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from comminsight.errors import InputError
+from comminsight.format.document import UNREADABLE
 from comminsight.format.ras_text import MAX_COMM_SIZE, OP_OF_FUNCTION, error_name, read_text
 from comminsight.model.ras import (
     RasAnswer,
@@ -100,7 +101,7 @@ def read_json(body: bytes, path: str) -> RasAnswer:
     """
     try:
         document = msgspec.json.decode(body, type=_Document)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise InputError(
             f"not the JSON that NCCL's RAS writes: {error}", path=path, next_step=NEXT_STEP
         ) from error

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from comminsight.errors import InputError
+from comminsight.format.document import read_document
 from comminsight.model.calibration import Correction, HistoryEntry
 from comminsight.pipeline.layout import RunPaths
 
@@ -57,10 +58,7 @@ def read_correction(paths: RunPaths, entry: HistoryEntry) -> Correction:
         ) from error
     if hashlib.sha256(data).hexdigest() != entry.correction_sha256:
         raise InputError("is not what was applied", path=str(path), next_step=next_step)
-    try:
-        return msgspec.json.decode(data, type=Correction)
-    except msgspec.MsgspecError as error:
-        raise InputError(f"does not read: {error}", path=str(path), next_step=next_step) from error
+    return read_document(data, Correction, path=str(path), next_step=next_step)
 
 
 def append_entry(paths: RunPaths, entry: HistoryEntry) -> HistoryEntry:
@@ -87,8 +85,8 @@ def read_history(paths: RunPaths) -> tuple[list[HistoryEntry], list[str]]:
         data = b""
         try:
             data = path.read_bytes()
-            entry = msgspec.json.decode(data, type=HistoryEntry)
-        except (msgspec.MsgspecError, OSError):
+            entry = read_document(data, HistoryEntry)
+        except (InputError, OSError):
             problems.append(path.name)
         else:
             entries.append(entry)

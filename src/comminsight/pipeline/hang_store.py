@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from comminsight.errors import InputError
+from comminsight.format.document import read_document
 from comminsight.model.hang import HangEvent
 from comminsight.pipeline.layout import RunPaths, write_whole
 
@@ -23,7 +25,7 @@ def read_hangs(paths: RunPaths) -> tuple[list[HangEvent], list[str]]:
     events, unreadable = [], []
     for path in sorted(paths.hangs.glob(f"{PREFIX}*.json")):
         try:
-            events.append(msgspec.json.decode(path.read_bytes(), type=HangEvent))
-        except (msgspec.DecodeError, OSError):
+            events.append(read_document(path.read_bytes(), HangEvent))
+        except (InputError, OSError):
             unreadable.append(path.name)
     return events, unreadable

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from comminsight.errors import InputError
+from comminsight.format.document import read_document
 from comminsight.model.manifest import LaunchManifest
 from comminsight.pipeline.layout import RunPaths, write_whole
 
@@ -27,7 +29,7 @@ def read_manifests(paths: RunPaths) -> tuple[list[LaunchManifest], list[str]]:
     manifests, unreadable = [], []
     for path in sorted(paths.metadata.glob(f"{PREFIX}*.json")):
         try:
-            manifests.append(msgspec.json.decode(path.read_bytes(), type=LaunchManifest))
-        except (msgspec.DecodeError, OSError):
+            manifests.append(read_document(path.read_bytes(), LaunchManifest))
+        except (InputError, OSError):
             unreadable.append(path.name)
     return sorted(manifests, key=lambda m: m.started_real_ns), unreadable

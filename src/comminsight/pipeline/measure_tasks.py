@@ -19,6 +19,7 @@ from comminsight.analysis.alignment import AlignedStep
 from comminsight.analysis.clock import estimate_clocks
 from comminsight.analysis.measures import straggler_measures
 from comminsight.errors import InputError
+from comminsight.format.document import UNREADABLE
 from comminsight.format.segment import read_segment
 from comminsight.model.event import COMM_DTYPE, concatenate_rows, take_rows
 from comminsight.model.measures import StragglerMeasures
@@ -71,7 +72,7 @@ def measure_range(task: MeasureTask) -> Measured:
     """The table of one range, written. Raises InputError when plan or segments cannot be read."""
     try:
         plan = msgspec.msgpack.decode(Path(task.plan).read_bytes(), type=RangePlan)
-    except (OSError, msgspec.MsgspecError) as error:
+    except (*UNREADABLE, OSError) as error:
         raise InputError(f"is no plan of a range: {error}", path=task.plan) from error
     aligned = tuple(AlignedStep(step, _members(plan, step)) for step in plan.steps)
     measures = straggler_measures(_trace(plan), aligned_steps=aligned)

@@ -9,6 +9,7 @@ import msgspec
 
 from comminsight.capture.session import SessionData
 from comminsight.errors import InputError
+from comminsight.format.document import UNREADABLE
 from comminsight.model.manifest import LaunchManifest
 from comminsight.model.metadata import (
     METADATA_SCHEMA_VERSION,
@@ -151,7 +152,7 @@ def read_metadata(paths: RunPaths) -> RunMetadata | None:
         document = msgspec.json.decode(path.read_bytes(), type=RunMetadata)
     except FileNotFoundError:
         return None
-    except (msgspec.DecodeError, OSError) as error:
+    except (*UNREADABLE, OSError) as error:
         raise InputError(
             f"is no metadata of a run: {error}", path=str(path), code="bad_metadata",
             reason=str(error),

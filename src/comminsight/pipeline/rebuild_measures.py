@@ -16,6 +16,7 @@ import numpy as np
 from comminsight.analysis.alignment import AlignedStep, align_steps
 from comminsight.diagnosis.miscounts import miscounts_in, missing_counts
 from comminsight.errors import InputError
+from comminsight.format.document import UNREADABLE
 from comminsight.format.segment import SegmentReader
 from comminsight.model.event import empty_batch
 from comminsight.model.step import StepSummary
@@ -106,7 +107,7 @@ def _read_steps(path: str) -> tuple[StepSummary, ...]:
     try:
         lines = Path(path).read_bytes().splitlines()
         return tuple(msgspec.json.decode(line, type=StepSummary) for line in lines)
-    except (OSError, msgspec.MsgspecError) as error:
+    except (*UNREADABLE, OSError) as error:
         raise InputError(
             f"steps do not read: {error}", path=path, next_step="rebuild the run"
         ) from error

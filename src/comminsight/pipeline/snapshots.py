@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from comminsight.errors import FormatError, InputError
+from comminsight.format.document import UNREADABLE
 from comminsight.semantics.engine import EngineSnapshot
 from comminsight.semantics.template import Template
 
@@ -86,7 +87,7 @@ def read_snapshot(path: Path) -> SessionSnapshot | None:
     payload = _checked(path, data)
     try:
         return msgspec.msgpack.decode(payload, type=SessionSnapshot)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise _refused(path, f"the payload does not read: {error}", _HEADER.size) from error
 
 

@@ -41,7 +41,7 @@ def parse(name: str, text: str) -> tuple[Template, ...]:
 def _load(name: str, text: str) -> tuple[LoadedTemplate, ...]:
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         found = _SYNTAX_LINE.search(str(error))
         raise InputError(
             f"not TOML: {error}", code="not_toml", reason=str(error),

@@ -18,6 +18,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import LocalStore
 
 from comminsight.errors import InputError
+from comminsight.format.document import read_document
 
 ZSTD_LEVEL = 3
 MANIFEST_FOLDER = "manifest"
@@ -87,10 +88,7 @@ class Archive:
         manifest = _manifest_name(name)
         if not self.exists(manifest):
             return None
-        try:
-            return msgspec.json.decode(self.get(manifest), type=ObjectEntry)
-        except msgspec.MsgspecError as error:
-            raise InputError(f"does not read: {error}", path=manifest) from error
+        return read_document(self.get(manifest), ObjectEntry, path=manifest)
 
     def get(self, name: str) -> bytes:
         """The bytes of an object."""

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from comminsight.errors import InputError
+from comminsight.format.document import read_document
 from comminsight.format.segment import SegmentData, read_segment
 from comminsight.model.ops import RecordKind
 from comminsight.model.ranges import range_compress
@@ -164,10 +165,7 @@ def write_catalog(archive: Archive, prefix: str, catalog: Catalog) -> None:
 def read_catalog(archive: Archive, prefix: str) -> Catalog:
     """The stored catalog; InputError where there is none or it is of a newer schema."""
     name = f"{prefix}/metadata/catalog.json"
-    try:
-        catalog = msgspec.json.decode(archive.get(name), type=Catalog)
-    except msgspec.MsgspecError as error:
-        raise InputError(f"does not read: {error}", path=name) from error
+    catalog = read_document(archive.get(name), Catalog, path=name)
     if catalog.schema_version > SCHEMA_VERSION:
         raise InputError(f"has schema {catalog.schema_version}, newer than this version", path=name)
     return catalog

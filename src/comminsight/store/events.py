@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from comminsight.errors import InputError
+from comminsight.format.document import read_document
 from comminsight.model.event import NET_DTYPE, NOTICE_DTYPE, OP_DTYPE, take_rows
 from comminsight.model.ops import (
     Algorithm,
@@ -198,10 +199,7 @@ def read_manifest(
 ) -> tuple[EventsEntry, ...]:
     """The files of an export; InputError where there is none."""
     name = _name(prefix, table, MANIFEST)
-    try:
-        return msgspec.json.decode(archive.get(name), type=tuple[EventsEntry, ...])
-    except msgspec.MsgspecError as error:
-        raise InputError(f"does not read: {error}", path=name) from error
+    return read_document(archive.get(name), tuple[EventsEntry, ...], path=name)
 
 
 def read_events(paths: Sequence[Path | str], columns: Sequence[str] | None = None) -> pa.Table:

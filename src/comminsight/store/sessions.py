@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from comminsight.errors import FormatError, InputError
+from comminsight.format.document import read_document
 from comminsight.format.schema import Layout, dtype_of, upgrade_comms
 from comminsight.model.event import COMM_FIELDS, COMM_ROW_BYTES
 from comminsight.model.topology import SessionIdentity
@@ -77,10 +78,7 @@ def export_sessions(
 
 def read_sessions(archive: Archive, name: str) -> tuple[SessionEntry, ...]:
     """The sessions of one file. Raises InputError for anything but such a file of this version."""
-    try:
-        file = msgspec.json.decode(archive.get(name), type=SessionsFile)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InputError(f"does not read: {error}", path=name) from error
+    file = read_document(archive.get(name), SessionsFile, path=name)
     if file.schema_version > SCHEMA_VERSION:
         message = f"has schema {file.schema_version}, newer than this version reads"
         raise InputError(message, path=name, next_step="install a newer comminsight")

@@ -51,6 +51,11 @@ def test_a_syntax_error_names_file_and_line(tmp_path: Path) -> None:
     assert str(error).startswith(f"{tmp_path}/a.toml:6: not TOML")
 
 
+def test_a_file_that_nests_without_end_is_refused_by_name(tmp_path: Path) -> None:
+    error = refused(tmp_path, a="template = " + "[" * 100_000)
+    assert str(error).startswith(f"{tmp_path}/a.toml: not TOML")
+
+
 def test_an_unknown_key_names_file_and_line(tmp_path: Path) -> None:
     error = refused(tmp_path, a=OWN.replace("close =", "closes ="))
     assert str(error).startswith(f"{tmp_path}/a.toml:8: template 'ours': unknown key 'closes'")
