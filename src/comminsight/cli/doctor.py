@@ -14,7 +14,7 @@ import typer
 from comminsight.cli.choices import Lang
 from comminsight.cli.typed import call, progress, terminal_width, write_output
 from comminsight.errors import ExitCode
-from comminsight.launch.environment import native_folder
+from comminsight.launch.environment import native_folder, own_folder
 from comminsight.launch.filesystem import is_network
 from comminsight.launch.plugin import LIBRARY_NAME, PLUGIN_VARIABLE, foreign_plugin
 from comminsight.model.checkup import Checkup, Standing
@@ -43,7 +43,7 @@ INTOLERABLE = {
 
 def places(python: str, spool: Path | None) -> Places:
     """Where a job started from this environment would record."""
-    own = Path("/tmp") / f"comminsight-{os.geteuid()}"  # noqa: S108 - as the recorder has it
+    own = own_folder()
     given = os.environ.get("COMMINSIGHT_SPOOL", "")
     chosen = spool or (Path(given) if given else None)
     return Places(

@@ -12,14 +12,19 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from comminsight.launch.environment import checked_run_id, inject_package, native_library
+from comminsight.launch.environment import (
+    checked_run_id,
+    inject_package,
+    native_library,
+    own_folder,
+)
 from comminsight.launch.own_launcher import POD_FOLDER, OwnLauncher, assignments, pod_mounts
 from comminsight.launch.plugin import foreign_plugin
+from comminsight.probe.settings import MASK_WORDS
 from comminsight.report import environment_forms as forms
 from comminsight.report.catalogue import Catalogue, catalogue
 
 SHELLS = ("bash", "fish", "slurm", "k8s", "json")
-MASKS = ("light", "net", "deep", "api", "off")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -32,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--shell", choices=SHELLS, default="bash", help="form (default: bash)")
     made.add_argument("--run-id", help="name of the run (default: the launcher's or scheduler's)")
     made.add_argument("--spool", type=Path, metavar="DIR", help="node-local folder for the records")
-    made.add_argument("--mask", choices=MASKS, default="", help="NCCL events (default: light)")
+    made.add_argument("--mask", choices=MASK_WORDS, default="", help="NCCL events (default: light)")
     made.add_argument(
         "--no-inject", action="store_true",
         help="NCCL only: no start-up hook in Python, so no group names and no CPU ops",
@@ -57,7 +62,7 @@ def chosen(options: argparse.Namespace) -> OwnLauncher:
 
 def notes(what: OwnLauncher, shell: str, words: Catalogue) -> Iterator[str]:
     """What a reader of the variables should know, one sentence each."""
-    spool = what.spool or Path("/tmp") / f"comminsight-{os.geteuid()}" / "spool"  # noqa: S108
+    spool = what.spool or own_folder() / "spool"
     yield words.text("env.spool", spool=str(spool), argument=shlex.quote(str(spool)))
     if not what.run_id:
         yield words.text("env.run_id")

@@ -125,6 +125,11 @@ def checked_run_id(text: str) -> str:
     return text
 
 
+def own_folder() -> Path:
+    """The folder of this user's own, in which the recorder puts its spool unless told otherwise."""
+    return Path("/tmp") / f"comminsight-{os.geteuid()}"  # noqa: S108 - 0700, owner checked
+
+
 def native_folder() -> Path:
     """Where the native libraries are, or should be."""
     given = os.environ.get("COMMINSIGHT_NATIVE_DIR", "")

@@ -26,7 +26,7 @@ from comminsight.capture.process import boot_id, start_ticks
 from comminsight.errors import InputError, UsageError
 from comminsight.launch import child as child_process
 from comminsight.launch.boxes import RunBoxes, remove_old
-from comminsight.launch.environment import RecordingOptions, recording_environment
+from comminsight.launch.environment import RecordingOptions, own_folder, recording_environment
 from comminsight.launch.filesystem import is_network
 from comminsight.launch.plugin import foreign_plugin
 from comminsight.launch.reaction import HangReaction, say
@@ -209,7 +209,7 @@ def choose_spool(paths: RunPaths, run_id: str) -> tuple[Path, tuple[Message, ...
     """(where segments are written while the job runs, notes): the run itself if it is local."""
     if not is_network(paths.root):
         return paths.segments.resolve(), ()
-    own = Path("/tmp") / f"comminsight-{os.getuid()}"  # noqa: S108 - private_folder
+    own = own_folder()
     spool = own / "spool" / f"{run_id}-{os.getpid()}"
     with starting(spool):
         for folder in (own, own / "spool", spool):
