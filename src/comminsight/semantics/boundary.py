@@ -101,7 +101,7 @@ class BoundaryMachine:
         self._n_tail = max(matcher.max_length for matcher in self._matchers) + 1
         self._tail = np.empty(0, OP_DTYPE)
         self._seen: dict[int, OpAt] = {}  # of this batch: one op may be First, Anchor and Close
-        self._phases = PhaseTrace(comms, template.name, self._n_tail)
+        self._phases = PhaseTrace(comms, self._n_tail, is_iteration=template.is_iteration)
         self._cuts: list[Cut] = []  # of the steps of this batch
 
     def feed(self, rows: np.ndarray) -> list[StepSummary]:

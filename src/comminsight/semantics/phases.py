@@ -29,7 +29,6 @@ MAX_TRACED_OPS = 32_768
 _UNSEEN_NS = 1 << 62  # stands for the end of an op whose end was not seen
 _MAX_PLANS = 16
 _MAX_PARTS = 256  # small batches are joined now and then
-_SERVING = "serving"  # how the templates of serving jobs begin: a step is an iteration
 
 
 class PhaseSnapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -82,12 +81,13 @@ class PhaseTrace:
     """Numbers and times of the ops from the start of the open step on.
 
     ``n_tail``: a step that is not known yet begins at one of the last ``n_tail`` ops, or later.
+    ``is_iteration`` as in ``plan_of``.
     """
 
-    def __init__(self, comms: CommTable, template: str, n_tail: int) -> None:
+    def __init__(self, comms: CommTable, n_tail: int, *, is_iteration: bool = False) -> None:
         self.n_unknown = 0  # steps of which nothing could be said
         self._comms = comms
-        self._is_iteration = template.startswith(_SERVING)
+        self._is_iteration = is_iteration
         self._n_tail = n_tail
         self._first = self._until = 0
         self._aside: _Aside | None = None

@@ -114,6 +114,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     ``is_anchor_proof``: an Anchor alone proves the end of the last step at explicit end.
     ``is_refuted_by_pauses``: it does not fit where every nth pause between its steps is by far the
     longest, since they are microbatches then.
+    ``is_iteration``: a step is an iteration of a serving job, a forward pass from end to end.
     """
 
     name: str
@@ -131,6 +132,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     is_close_inside_open: bool = False
     is_anchor_proof: bool = False
     is_refuted_by_pauses: bool = False
+    is_iteration: bool = False
 
 
 class TemplateFile(msgspec.Struct, frozen=True, kw_only=True):

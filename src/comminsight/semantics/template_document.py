@@ -9,6 +9,8 @@ from typing import Any
 from comminsight.semantics.template import ANY, Position, Symbol, Template, Topology
 from comminsight.semantics.template import Sequence as Symbols
 
+_FLAGS = ("is_close_inside_open", "is_anchor_proof", "is_refuted_by_pauses", "is_iteration")
+
 
 def template_document(template: Template) -> dict[str, Any]:
     """The document with this one template.
@@ -28,7 +30,7 @@ def template_document(template: Template) -> dict[str, Any]:
     entry |= {"anchor": "close"} if is_same else _only("anchor", template.anchors)
     entry |= _only("close", template.closes)
     entry |= {"learn": template.learn} if template.learn else {}
-    for flag in ("is_close_inside_open", "is_anchor_proof", "is_refuted_by_pauses"):
+    for flag in _FLAGS:
         entry |= {flag: True} if getattr(template, flag) else {}
     return {"file_version": template.file_version, "template": [entry]}
 

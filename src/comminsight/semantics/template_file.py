@@ -35,7 +35,7 @@ _FILE_KEYS = {"file_version", "template"}
 _TEMPLATE_KEYS = {
     "name", "version", "priority", "patience_ops", "topology", "requires", "forbids",
     "open", "anchor", "close", "learn", "is_close_inside_open", "is_anchor_proof",
-    "is_refuted_by_pauses",
+    "is_refuted_by_pauses", "is_iteration",
 }  # fmt: skip
 _TOPOLOGY_KEYS = {"min_world", "max_world", "groups"}
 _GROUP_KEYS = {"role", "min_size", "max_size"}
@@ -195,6 +195,7 @@ def _template(entry: Any, place: _Place) -> Template:
         is_close_inside_open=place.flag(entry, "is_close_inside_open"),
         is_anchor_proof=place.flag(entry, "is_anchor_proof"),
         is_refuted_by_pauses=place.flag(entry, "is_refuted_by_pauses"),
+        is_iteration=place.flag(entry, "is_iteration"),
     )
     if not template.opens:
         raise place.error("open is missing", "say which ops begin a step: open = [...]")

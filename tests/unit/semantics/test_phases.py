@@ -245,7 +245,7 @@ def test_a_step_of_too_many_ops_is_counted_and_its_trace_bounded(
 def test_the_trace_of_a_step_that_never_ends_is_bounded() -> None:
     table = CommTable(8)
     table.add(comm_rows(comm_row(1, "0-7", 2, desc=b"default_pg")))
-    trace = phases_module.PhaseTrace(table, "ddp", n_tail=7)
+    trace = phases_module.PhaseTrace(table, n_tail=7)
     rows = np.zeros(1000, OP_DTYPE)
     rows["comm_index"] = 1
     held = []

@@ -26,7 +26,7 @@ def test_every_shipped_template_comes_back_from_its_file(template: Template) -> 
 def test_the_layout_and_every_flag_come_back() -> None:
     full = msgspec.structs.replace(
         shipped_templates()[0], patience_ops=7, is_close_inside_open=True, is_anchor_proof=True,
-        is_refuted_by_pauses=True,
+        is_refuted_by_pauses=True, is_iteration=True,
         topology=Topology(
             min_world=2, max_world=64,
             groups=(GroupRule(CommRole.TP, 2, 8), GroupRule(CommRole.PP)),
