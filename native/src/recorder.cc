@@ -176,7 +176,6 @@ bool Recorder::complete(int slot, const Outcome& end) {
   const bool has_net = make_net(slot, record, &net);
   const bool written = publish(record.comm_index, &record);
   free_slot(slot, record.comm_index);  // after the record: a process killed in between leaves both, not none
-  if (written) add(ops_recorded_, ops_of(record));
   if (has_net) publish_net(&net);
   return written;
 }
@@ -220,10 +219,13 @@ bool Recorder::publish(uint32_t writer, ci_record* record) {
     lose(writer, CI_LOSSREASON_RING_QUOTA, ops_of(*record));
     return false;
   }
+  const uint32_t n_ops = writer != kMarker ? ops_of(*record) : 0;
+  if (n_ops != 1) sub(numbers_above_ops_, int64_t{n_ops} - 1);
   const int64_t seq = ring.take();
-  note_writer(seq, writer, ops_of(*record));
+  note_writer(seq, writer, n_ops);
   const bool written = ring.put(seq, record);
   if (!written) {
+    add(numbers_above_ops_, n_ops);
     note_writer(seq, kNobody, 0);
     sub(state.ring_backlog, 1);
     lose_number(writer, CI_LOSSREASON_RING_OVERWRITTEN, ops_of(*record));
@@ -327,7 +329,7 @@ int64_t Recorder::stat(int32_t which) const {
       for (uint32_t comm = 1; comm <= comms.count(); comm++) sum += load_relaxed(self.comms.state(comm).op_seq);
       return sum;
     case CI_STAT_RECORDS_PUSHED: return ring.head();
-    case CI_STAT_OPS_RECORDED: return load_relaxed(ops_recorded_);
+    case CI_STAT_OPS_RECORDED: return ring.head() - load_relaxed(numbers_above_ops_);
     case CI_STAT_OPS_IN_FLIGHT: return self.ops_in_flight();
     case CI_STAT_LOST:
       for (int64_t i = 0; i < CI_COMM_CAPACITY * CI_LOSS_REASONS; i++) sum += load_relaxed(losses_[i]);

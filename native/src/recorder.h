@@ -163,7 +163,7 @@ class Recorder {
   int64_t seen_progress_ns_;  // of the drain thread, at the latest look
   int64_t last_look_ns_;
   uint32_t looks_in_vain_;
-  alignas(64) int64_t ops_recorded_;
+  alignas(64) int64_t numbers_above_ops_;  // numbers of the ring, less the ops whose final records they are
   int64_t markers_lost_;
   uint16_t writers_[kWriters];  // lap << 10 | writer of a number: names what was overwritten
   uint16_t folded_[kWriters];   // ops of a number
