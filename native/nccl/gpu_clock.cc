@@ -57,6 +57,18 @@ void GpuClock::observe(int64_t gpu_ns, int64_t host_upper_ns, int64_t host_lower
   store_release(is_busy_, 0);
 }
 
+inline void GpuClock::map_by(const Fit& fit, int64_t gpu_ns, int64_t* host_ns, uint32_t* error_ns) {
+  const int64_t upper_ns = upper_at(fit.upper, gpu_ns, fit.drift_low, fit.drift_high);
+  // Carried by the likeliest drift, not by the loosest: what lasts on the GPU lasts as long on the host.
+  *host_ns = gpu_ns + fit.upper.offset_ns + scaled((fit.drift_low + fit.drift_high) / 2, gpu_ns - fit.upper.gpu_ns);
+  *error_ns = UINT32_MAX;
+  if (fit.has_lower == 0) return;
+  int64_t width_ns = upper_ns - lower_at(fit.lower, gpu_ns, fit.drift_low, fit.drift_high);
+  if (width_ns < 0) width_ns = 0;
+  width_ns += fit.quantum_ns;  // the stamp may be older than its event by so much
+  if (width_ns < UINT32_MAX) *error_ns = static_cast<uint32_t>(width_ns);
+}
+
 bool GpuClock::map(int64_t gpu_ns, int64_t* host_ns, uint32_t* error_ns) const {
   Fit fit;
   if (gpu_ns <= 0 || gpu_ns > kLatestNs || !read(&fit) || fit.has_upper == 0) return false;
@@ -73,18 +85,6 @@ bool GpuClock::map_span(const int64_t (&gpu_ns)[2], int64_t (&host_ns)[2], uint3
   for (int i = 0; i < 2; i++) map_by(fit, gpu_ns[i], &host_ns[i], &errors[i]);
   *error_ns = errors[0] > errors[1] ? errors[0] : errors[1];
   return true;
-}
-
-void GpuClock::map_by(const Fit& fit, int64_t gpu_ns, int64_t* host_ns, uint32_t* error_ns) {
-  const int64_t upper_ns = upper_at(fit.upper, gpu_ns, fit.drift_low, fit.drift_high);
-  // Carried by the likeliest drift, not by the loosest: what lasts on the GPU lasts as long on the host.
-  *host_ns = gpu_ns + fit.upper.offset_ns + scaled((fit.drift_low + fit.drift_high) / 2, gpu_ns - fit.upper.gpu_ns);
-  *error_ns = UINT32_MAX;
-  if (fit.has_lower == 0) return;
-  int64_t width_ns = upper_ns - lower_at(fit.lower, gpu_ns, fit.drift_low, fit.drift_high);
-  if (width_ns < 0) width_ns = 0;
-  width_ns += fit.quantum_ns;  // the stamp may be older than its event by so much
-  if (width_ns < UINT32_MAX) *error_ns = static_cast<uint32_t>(width_ns);
 }
 
 bool GpuClock::adds_nothing(int64_t gpu_ns, int64_t host_upper_ns, int64_t host_lower_ns, int64_t now_ns) const {

@@ -58,7 +58,7 @@ class GpuClock {
   void note_quantum(int64_t gpu_ns);
   void publish();
   bool read(Fit* fit) const;
-  static void map_by(const Fit& fit, int64_t gpu_ns, int64_t* host_ns, uint32_t* error_ns);
+  static inline void map_by(const Fit& fit, int64_t gpu_ns, int64_t* host_ns, uint32_t* error_ns);
 
   uint32_t is_busy_;   // one observer at a time; the others leave
   uint32_t version_;   // odd while the published fit is written

@@ -38,12 +38,12 @@ void* begin_op(Door& d, uint32_t comm, ci_record* record, uint32_t slot_flags, u
   const uint64_t handle = d.recorder->begin_as(comm, record, slot_flags | CI_SLOTFLAG_NCCL);
   if (handle == 0) return void_token(kRefused);
   const Token token = renamed(Token::of(handle), kCallToken);
-  OpState fresh = {};
-  fresh.group = group;
-  fresh.has_launches = (mask & kKernelLaunch) != 0 ? 1 : 0;
-  fresh.thread = static_cast<uint64_t>(pthread_self());
-  store_words(&d.ops[token.slot()], &fresh, offsetof(OpState, generation));
-  store_release(d.ops[token.slot()].generation, token.generation());
+  OpState& own = d.ops[token.slot()];
+  clear_words(&own, offsetof(OpState, generation));
+  store_relaxed(own.group, group);
+  store_relaxed(own.has_launches, (mask & kKernelLaunch) != 0 ? 1 : 0);
+  store_relaxed(own.thread, static_cast<uint64_t>(pthread_self()));
+  store_release(own.generation, token.generation());
   return pointer_of(token);
 }
 

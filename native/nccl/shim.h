@@ -77,7 +77,7 @@ void* start_named(const D&, uint64_t types, uint64_t type) {
 
 // Types of all versions.
 template <class Traits, class D>
-void* start_common(void* context, const D& d, uint64_t types) {
+__attribute__((always_inline)) inline void* start_common(void* context, const D& d, uint64_t types) {
   switch (d.type) {
     case kGroup: return start_plan();
     case kColl: return start_coll<Traits>(context, d);
@@ -90,7 +90,7 @@ void* start_common(void* context, const D& d, uint64_t types) {
 
 // Types since v5.
 template <class Traits, class D>
-void* start_api(void* context, const D& d, uint64_t types) {
+__attribute__((always_inline)) inline void* start_api(void* context, const D& d, uint64_t types) {
   switch (d.type) {
     case kGroupApi: return start_group_call(d.group_api);
     case kCollApi: return start_coll_api<Traits>(context, d);
