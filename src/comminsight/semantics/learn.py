@@ -37,7 +37,8 @@ from comminsight.semantics.template import Position, Sequence, Template
 
 _MAX_BLOCK = 512  # gradient ops per step
 _MAX_GRADIENTS = 8192  # gradient ops looked at
-_MIN_BLOCKS = 3
+MIN_BLOCKS = 3
+MIN_BLOCKS_AT_END = 2  # where no more ops will come
 _MAX_PAUSED_BLOCK = 64
 _MIN_PAUSED_BLOCKS = 4
 _MIN_PAUSED_RATIO = 0.9
@@ -62,7 +63,7 @@ class Gradients:
 
 
 def resolve(
-    template: Template, rows: np.ndarray, comms: CommTable, min_blocks: int = _MIN_BLOCKS
+    template: Template, rows: np.ndarray, comms: CommTable, min_blocks: int = MIN_BLOCKS
 ) -> Template | str:
     """The template with Close filled in from the ops seen so far, or the reason why not yet."""
     if not template.learn:

@@ -20,6 +20,7 @@ from comminsight.semantics.matcher import AnyMatcher, Hits
 from comminsight.semantics.symbols import N_OPS, Columns, SymbolCoder, columns_of
 from comminsight.semantics.template import Symbol, Template
 
+TOO_FEW_STEPS = "too_few_anchored_steps"
 _MAX_BLOCKS = 256
 _MAX_RUN = 512  # ops
 _SHARED = 0.75  # of the steps must agree
@@ -33,7 +34,7 @@ def close_until_open(
     opens, anchors = _hits(template, rows, comms, columns)
     runs = _runs(opens, anchors, columns.role_op, is_inside=template.is_close_inside_open)
     if len(runs) < min_blocks:
-        return "too_few_anchored_steps"
+        return TOO_FEW_STEPS
     shared = _shared_beginning(runs)
     tail = tuple((_symbol_of(code),) for code in shared)
     closes = tuple((*anchor, *tail) for anchor in template.anchors)

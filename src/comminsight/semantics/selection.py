@@ -17,7 +17,8 @@ from comminsight.model.topology import SessionIdentity
 from comminsight.model.views import TemplateScore
 from comminsight.semantics.boundary import BoundaryMachine
 from comminsight.semantics.comm_table import CommTable
-from comminsight.semantics.learn import resolve
+from comminsight.semantics.learn import MIN_BLOCKS, MIN_BLOCKS_AT_END, resolve
+from comminsight.semantics.learn_close import TOO_FEW_STEPS
 from comminsight.semantics.losses import LossLog
 from comminsight.semantics.matcher import Matcher
 from comminsight.semantics.pauses import look_like_parts
@@ -32,13 +33,12 @@ REASON_MISSING = "required_missing"
 REASON_FORBIDDEN = "forbidden_seen"
 REASON_NO_STEPS = "no_steps"
 REASON_TOO_FEW_OPS = "too_few_ops"
-REASON_LEARNING = "too_few_anchored_steps"
 REASON_TOPOLOGY = "topology_not_met"
 REASON_GROUPS = "groups_not_seen"
+REASON_PARTS = "steps_look_like_parts"
 _TOPOLOGY_REASONS = {REASON_TOPOLOGY, REASON_GROUPS}
 _NEVER_AGAIN = {REASON_FORBIDDEN, REASON_TOPOLOGY}
-REASON_PARTS = "steps_look_like_parts"
-_MAY_STILL_COME = {REASON_NO_STEPS, REASON_TOO_FEW_OPS, REASON_LEARNING}
+_MAY_STILL_COME = {REASON_NO_STEPS, REASON_TOO_FEW_OPS, TOO_FEW_STEPS}
 _LEARNING_STEPS = 5  # by then one with an anchor in every step has learnt what it needs
 _ROLE_OPS = 1024  # what these do not tell of a role, more will hardly tell
 _MAX_LEARNING_OPS = 98_304  # within what a session holds at most
@@ -59,7 +59,7 @@ class Trial:
     @property
     def is_learning(self) -> bool:
         """It has seen its anchor, and takes more steps to know what follows it."""
-        return self.reason == REASON_LEARNING and not self.is_end
+        return self.reason == TOO_FEW_STEPS and not self.is_end
 
     @property
     def lacks_only_steps(self) -> bool:
@@ -145,7 +145,7 @@ class Judge:
             reason, missing = _topology_reason(template, rows, comms)
         if reason:
             return Trial(template=template, reason=reason, missing=missing, n_ops=len(rows))
-        resolved = resolve(template, rows, comms, *((2,) if is_end else ()))
+        resolved = resolve(template, rows, comms, MIN_BLOCKS_AT_END if is_end else MIN_BLOCKS)
         if isinstance(resolved, str):
             return Trial(template=template, reason=resolved, n_ops=len(rows), is_end=is_end)
         own_losses = LossLog(losses.snapshot())

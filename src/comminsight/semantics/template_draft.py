@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from comminsight.semantics.boundary import BoundaryMachine
-from comminsight.semantics.learn import resolve
+from comminsight.semantics.learn import MIN_BLOCKS_AT_END, resolve
 from comminsight.semantics.losses import LossLog
 from comminsight.semantics.op_kinds import NUMBERS_BYTES, Detail, Kind, KindTable, position_of
 from comminsight.semantics.pauses import look_like_parts
@@ -110,7 +110,7 @@ def fit(template: Template, rank: CutRank) -> Fit:
     usual = np.flatnonzero(periods.is_regular)
     is_seen_whole = (usual > 0) | stream.is_from_start  # else the first step has no beginning
     n_regular = len(usual) + int(is_seen_whole.sum())
-    resolved = resolve(template, rows, stream.comms, 2)
+    resolved = resolve(template, rows, stream.comms, MIN_BLOCKS_AT_END)
     if isinstance(resolved, str):
         return Fit(0, n_regular, 0, n_anchors)
     machine = BoundaryMachine(resolved, stream.identity, stream.comms, LossLog())
