@@ -18,8 +18,8 @@ from comminsight.format.layout import SLOT_OVERDUE
 from comminsight.model.hang import Liveness
 from comminsight.model.manifest import LaunchManifest
 from comminsight.model.ops import OpState
+from comminsight.model.records import is_op
 from comminsight.pipeline.ends import BROKEN, known_ends
-from comminsight.pipeline.trace import OP_KINDS
 
 
 def at_first_break(
@@ -47,7 +47,7 @@ def at_first_break(
 def last_broken(records: np.ndarray) -> np.ndarray:
     """The ops that failed and that the session did not survive: no later op of it ended well."""
     broken = records[np.isin(records["state"], BROKEN) & (records["end_ns"] > 0)]
-    is_done = (records["state"] == OpState.DONE) & np.isin(records["kind"], OP_KINDS)
+    is_done = (records["state"] == OpState.DONE) & is_op(records)
     last_start_ns = int(records["start_ns"][is_done].max(initial=0))
     lasting: np.ndarray = broken[broken["end_ns"] > last_start_ns]
     return lasting

@@ -14,11 +14,11 @@ import msgspec
 import numpy as np
 
 from comminsight.model.hang import HangEvent, InFlightOp, Progress, RankState, Stack
-from comminsight.model.ops import OpFlag, OpState, RecordKind, SlotFlag, TimingSource
+from comminsight.model.ops import OpFlag, RecordKind, SlotFlag, TimingSource
 from comminsight.model.records import is_ended_op, is_fold, is_op, is_replay, is_untimed
 from comminsight.model.topology import Communicator
+from comminsight.pipeline.trace import is_finished
 
-FINISHED = (OpState.DONE, OpState.FAILED, OpState.ABORTED, OpState.UNOBSERVABLE)
 TAIL_RECORDS = 1 << 16  # more than a ring
 Numbered = TypeVar("Numbered", InFlightOp, Progress)
 PEER_BITS, DIRECTION_BITS = 22, 8  # with one for replays and a comm_index of 32 in one int64
@@ -235,7 +235,7 @@ def progress(view: RankView) -> list[Progress]:
     """How far the rank came in every stream it took part in. What was only seen called has been
     entered, and is not known to be done."""
     ops = view.records[is_op(view.records)]
-    done = last_per_stream(ops[np.isin(ops["state"], FINISHED) & ~is_untimed(ops)])
+    done = last_per_stream(ops[is_finished(ops) & ~is_untimed(ops)])
     recorded = last_per_stream(ops)
     inside = last_in(view.in_flight, stream_keys(view.in_flight))
     return [

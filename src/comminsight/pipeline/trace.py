@@ -9,22 +9,26 @@ import numpy as np
 from comminsight.analysis.clock import estimate_clocks
 from comminsight.capture.session import SessionData
 from comminsight.model.event import take_rows
-from comminsight.model.ops import OpState, RecordKind
+from comminsight.model.ops import OpState
+from comminsight.model.records import is_op
 from comminsight.model.step import StepSummary
 from comminsight.model.topology import Communicator
 from comminsight.model.trace import RankTrace, RunTrace
 from comminsight.semantics.communicators import join_communicators
 
 FINISHED_STATES = (OpState.DONE, OpState.FAILED, OpState.ABORTED, OpState.UNOBSERVABLE)
-OP_KINDS = (RecordKind.COLLECTIVE, RecordKind.P2P)
-_IS_OP = np.isin(np.arange(256), OP_KINDS)
 _IS_FINISHED = np.isin(np.arange(256), FINISHED_STATES)
+
+
+def is_finished(ops: np.ndarray) -> np.ndarray:
+    """Which ops are over, as far as they are known to be; markers are not; ``(n,)`` bool."""
+    mask: np.ndarray = _IS_FINISHED[ops["state"]]
+    return mask
 
 
 def finished_ops(records: np.ndarray) -> np.ndarray:
     """Ops that have ended, each once, sorted by (start_ns, seq); markers are left out."""
-    is_op = _IS_OP[records["kind"]] & _IS_FINISHED[records["state"]] & (records["start_ns"] > 0)
-    rows = np.flatnonzero(is_op)
+    rows = np.flatnonzero(is_op(records) & is_finished(records) & (records["start_ns"] > 0))
     start_ns, seq = records["start_ns"][rows], records["seq"][rows]
     if np.all(seq[1:] > seq[:-1]):  # as recorded: a stable sort keeps equal starts in this order
         order = np.argsort(start_ns, kind="stable")
