@@ -48,7 +48,7 @@ def rebuild_archive(
 def rebuild_parquet(task: ParquetTask) -> tuple[Rebuilt, ...]:
     """The steps of all sessions of a block, written. Raises InputError when it cannot be read."""
     archive = Archive.local(task.root)
-    entries = read_sessions(archive, f"sessions/{task.name}.json")
+    entries = read_sessions(archive, f"{FOLDER}/{task.name}.json")
     files = []
     for table in (EVENTS, NET, NOTICES):
         path = archive.path_of(f"{table.folder}/{task.name}.parquet")

@@ -187,10 +187,13 @@ def export_events(
     entries = []
     for block in sorted(blocks):
         members = sorted(blocks[block], key=lambda s: (s.identity.global_rank, _first(s)))
-        name = _name(prefix, table, f"{block_name(block)}.parquet")
+        name = object_name(prefix, table.folder, f"{block_name(block)}.parquet")
         archive.put(name, parquet_bytes(members, table))
         entries.append(_entry(name, members, table))
-    archive.put(_name(prefix, table, MANIFEST), msgspec.json.format(msgspec.json.encode(entries)))
+    archive.put(
+        object_name(prefix, table.folder, MANIFEST),
+        msgspec.json.format(msgspec.json.encode(entries)),
+    )
     return tuple(entries)
 
 
@@ -198,7 +201,7 @@ def read_manifest(
     archive: Archive, prefix: str, table: EventTable = EVENTS
 ) -> tuple[EventsEntry, ...]:
     """The files of an export; InputError where there is none."""
-    name = _name(prefix, table, MANIFEST)
+    name = object_name(prefix, table.folder, MANIFEST)
     return read_document(archive.get(name), tuple[EventsEntry, ...], path=name)
 
 
@@ -294,8 +297,9 @@ def _comm_ids(comm_ids: np.ndarray, comm_index: np.ndarray) -> np.ndarray:
     return found
 
 
-def _name(prefix: str, table: EventTable, file_name: str) -> str:
-    name = f"{table.folder}/{file_name}"
+def object_name(prefix: str, folder: str, file_name: str) -> str:
+    """The name of a file of an export; an empty prefix (or ``.``) is the root."""
+    name = f"{folder}/{file_name}"
     return name if prefix in {"", "."} else f"{prefix}/{name}"
 
 

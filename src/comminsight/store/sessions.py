@@ -17,7 +17,7 @@ from comminsight.format.schema import Layout, dtype_of, upgrade_comms
 from comminsight.model.event import COMM_FIELDS, COMM_ROW_BYTES
 from comminsight.model.topology import SessionIdentity
 from comminsight.store.archive import Archive
-from comminsight.store.events import RANKS_PER_FILE, block_name
+from comminsight.store.events import RANKS_PER_FILE, block_name, object_name
 
 SCHEMA_VERSION = 1
 FOLDER = "sessions"
@@ -71,7 +71,7 @@ def export_sessions(
     for block in sorted(blocks):
         own = sorted(blocks[block], key=lambda e: (e.identity.global_rank, e.identity.session_id))
         file = SessionsFile(schema_version=SCHEMA_VERSION, sessions=tuple(own))
-        names.append(f"{prefix}/{FOLDER}/{block_name(block)}.json".removeprefix("./").lstrip("/"))
+        names.append(object_name(prefix, FOLDER, f"{block_name(block)}.json"))
         archive.put(names[-1], msgspec.json.encode(file))
     return tuple(names)
 
