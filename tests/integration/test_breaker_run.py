@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -67,9 +68,9 @@ def session_record(path: Path) -> SessionRecord:
     return msgspec.json.decode(path.read_bytes(), type=SessionRecord)
 
 
-def report(run: Path, capsys: pytest.CaptureFixture[str]) -> dict:  # type: ignore[type-arg]
+def report(run: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     assert main(["report", str(run), "--json"]) == 0
-    made: dict = json.loads(capsys.readouterr().out)  # type: ignore[type-arg]
+    made: dict[str, Any] = json.loads(capsys.readouterr().out)
     return made
 
 

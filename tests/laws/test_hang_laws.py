@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,7 +46,7 @@ slots = st.fixed_dictionaries(
 @st.composite
 def ops(draw: st.DrawFn) -> InFlightOp:
     name = draw(st.sampled_from([Op.ALL_REDUCE, Op.BROADCAST, Op.REDUCE, Op.SEND, Op.RECV]))
-    nccl = draw(st.none() | slots) or {}
+    nccl: dict[str, Any] = draw(st.none() | slots) or {}
     age_ns = draw(st.integers(0, 100))
     return InFlightOp(
         global_rank=draw(ranks), comm_id=draw(st.integers(-1, 4)), op=name,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from comminsight.semantics.template_learning import learn_template
+from comminsight.semantics.period import RankStream
+from comminsight.semantics.template_learning import Learned, learn_template
 from comminsight.sim import (
     Clocks,
     SimLayout,
@@ -23,16 +25,25 @@ from tests.unit.semantics.schedules import found_bounds, found_on, true_bounds
 LAYOUTS = (
     fsdp2_accumulated_layout(4), megatron_core_layout(2, 2, 2), serving_layout(2, 2)
 )  # fmt: skip
-RUNS = [streams_of(simulate(layout, steps=8, seed=1)) for layout in LAYOUTS]
-LEARNT = [learn_template(streams, "learned") for streams in RUNS]
+NUMBERS = st.sampled_from(range(len(LAYOUTS)))
+
+
+@cache
+def run_of(which: int) -> list[RankStream]:
+    return streams_of(simulate(LAYOUTS[which], steps=8, seed=1))
+
+
+@cache
+def learnt_from(which: int) -> Learned:
+    return learn_template(run_of(which), "learned")
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.sampled_from(range(len(RUNS))), st.randoms(use_true_random=False))
+@given(NUMBERS, st.randoms(use_true_random=False))
 def test_the_order_of_the_ranks_does_not_matter(which: int, random: object) -> None:
-    shuffled = list(RUNS[which])
+    shuffled = list(run_of(which))
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    found, expected = learn_template(shuffled, "learned"), LEARNT[which]
+    found, expected = learn_template(shuffled, "learned"), learnt_from(which)
     assert found.learning.n_regular == expected.learning.n_regular
     assert (found.template is None) == (expected.template is None)
     assert found.learning.anchor == expected.learning.anchor
@@ -40,7 +51,7 @@ def test_the_order_of_the_ranks_does_not_matter(which: int, random: object) -> N
 
 @settings(max_examples=25, deadline=None)
 @given(
-    st.sampled_from(range(len(RUNS))),
+    NUMBERS,
     st.integers(-(10**15), 10**15),
     st.integers(2, 10**6),
 )
@@ -48,13 +59,13 @@ def test_neither_do_clocks_nor_the_numbers_of_communicators(
     which: int, shift_ns: int, factor: int
 ) -> None:
     moved = []
-    for stream in RUNS[which]:
+    for stream in run_of(which):
         rows = stream.rows.copy()
         for field in ("start_ns", "end_ns", "enqueue_ns"):
             rows[field] += shift_ns
         ids = np.where(stream.comm_ids >= 0, stream.comm_ids * factor, -1)
         moved.append(replace(stream, rows=rows, comm_ids=ids))
-    assert learn_template(moved, "learned") == LEARNT[which]
+    assert learn_template(moved, "learned") == learnt_from(which)
 
 
 @settings(max_examples=15, deadline=None)

@@ -11,8 +11,9 @@ import pytest
 
 from comminsight.model.verdict import Cause
 from comminsight.run import open_run
+from tests.unit.native.door import LIBRARY
 from tests.unit.nccl.playing import run_text
-from tests.unit.nccl.scenes import LIBRARY, needs_program
+from tests.unit.nccl.scenes import needs_program
 
 pytestmark = [pytest.mark.real, needs_program]
 

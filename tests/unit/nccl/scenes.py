@@ -25,7 +25,7 @@ from comminsight.capture.box import read_box
 from comminsight.capture.discovery import discover
 from comminsight.capture.session import SessionData, read_session
 from comminsight.errors import InputError
-from comminsight.format.layout import SLOT_OVERDUE
+from comminsight.format.layout import SLOT_DTYPE, SLOT_OVERDUE
 from comminsight.model.event import OP_DTYPE
 from comminsight.model.hang import Liveness
 from comminsight.model.ops import Op, OpState, RecordKind
@@ -64,21 +64,19 @@ class Member:
     calls: list[dict] = field(default_factory=list)
     ops: np.ndarray = field(default_factory=lambda: np.empty(0, OP_DTYPE))
     nets: np.ndarray = field(default_factory=lambda: np.empty(0, OP_DTYPE))
-    in_flight: np.ndarray | None = None
-    losses: np.ndarray | None = None
+    in_flight: np.ndarray = field(default_factory=lambda: np.empty(0, SLOT_DTYPE))
+    losses: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     row: np.void | None = None
 
     @property
     def n_recorded(self) -> int:
         """Calls that records or slots stand for."""
-        folded: list[int] = self.ops["n_folded"].tolist()
-        if self.in_flight is not None:
-            folded += self.in_flight["record"]["n_folded"].tolist()
-        return sum(max(1, n) for n in folded)
+        slots = self.in_flight["record"]
+        return sum(max(1, int(n)) for n in (*self.ops["n_folded"], *slots["n_folded"]))
 
     @property
     def n_lost(self) -> int:
-        return 0 if self.losses is None else int(self.losses.sum())
+        return int(self.losses.sum())
 
 
 class Played:
@@ -144,7 +142,7 @@ def _take(session: SessionData, pids: dict[tuple[int, int, int], list[Member]]) 
         member.nets = records[records["kind"] == RecordKind.NET]
         slots = session.in_flight
         member.in_flight = slots[slots["record"]["comm_index"] == index]
-        member.losses = session.losses[index] if index < len(session.losses) else None
+        member.losses = session.losses[index : index + 1]
 
 
 def finished(records: np.ndarray) -> np.ndarray:

@@ -10,8 +10,9 @@ from comminsight.capture.box import read_box
 from comminsight.model.hang import Liveness
 from comminsight.model.records import is_ended_op
 from comminsight.run import open_run
+from tests.unit.native.door import LIBRARY
 from tests.unit.nccl.playing import run_text
-from tests.unit.nccl.scenes import LIBRARY, needs_program
+from tests.unit.nccl.scenes import needs_program
 
 pytestmark = needs_program
 

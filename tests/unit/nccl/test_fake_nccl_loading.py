@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.unit.native.door import LIBRARY
 from tests.unit.nccl.playing import NULL, OLD, needs_plugins, probe, run_text
-from tests.unit.nccl.scenes import LIBRARY
 
 pytestmark = needs_plugins
 

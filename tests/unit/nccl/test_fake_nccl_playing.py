@@ -13,8 +13,9 @@ import pytest
 
 from comminsight.model.ops import Op, OpState, TimingSource
 from comminsight.run import run_of_sessions
+from tests.unit.native.door import LIBRARY
 from tests.unit.nccl.playing import FORGETFUL, NULL, log_of, needs_plugins, run_text
-from tests.unit.nccl.scenes import LIBRARY, PATIENCE_S, PROGRAM, Played, environment
+from tests.unit.nccl.scenes import PATIENCE_S, PROGRAM, Played, environment
 
 pytestmark = needs_plugins
 

@@ -40,8 +40,8 @@ Steps (6 seen)
   from 2 on     3    166.0       90.0    24.0      4   33  yes       ddp
   slowest       2    166.0       90.0    24.0      4   33  yes       ddp
   last          5        -       90.0       -      4   33  yes       ddp
-  each row is one step as a sample; those before and from 2 on have the middle
-  length there
+  each row is one step; before 2 and from 2 on it is the step of median length
+  there
 
 Culprit
   rank               3
