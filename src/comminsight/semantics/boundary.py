@@ -35,6 +35,7 @@ from comminsight.semantics.symbols import SymbolCoder, columns_of
 from comminsight.semantics.template import Template
 
 END_OF_TIME_NS = 1 << 62
+_GRAPH = int(OpFlag.GRAPH)  # plain: a flag enumeration answers slowly
 _IS_FAILED = np.isin(np.arange(256), (OpState.FAILED, OpState.ABORTED))
 # a view of the record with the few fields that evidence needs, in the order in which `_op` reads
 _EVIDENCE_DTYPE = OP_DTYPE[[
@@ -240,14 +241,15 @@ class BoundaryMachine:
         if position in self._seen:
             return self._seen[position]
         index = position - self.position
-        row = rows[index] if index >= 0 else self._tail.view(_EVIDENCE_DTYPE)[index]
+        if index < 0:
+            rows = self._tail.view(_EVIDENCE_DTYPE)
         (seq, start_ns, end_ns, size_bytes, comm_index, peer_or_root, op_seq, match_seq, func_seq,
-         flags, op) = row.item()  # fmt: skip
+         flags, op) = rows.item(index)  # fmt: skip
         evidence = StepEvidence(
             comm_hash=self._comms.hashes.get(comm_index, 0), comm_index=comm_index,
             role=self._comms.role(comm_index), op=op, op_seq=op_seq, match_seq=match_seq,
             func_seq=func_seq, size_bytes=size_bytes, start_ns=start_ns, seq=seq,
-            peer=peer_or_root if op in P2P_OPS else -1, is_replay=bool(flags & OpFlag.GRAPH),
+            peer=peer_or_root if op in P2P_OPS else -1, is_replay=bool(flags & _GRAPH),
         )  # fmt: skip
         self._seen[position] = found = OpAt(position, evidence, end_ns)
         return found
