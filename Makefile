@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-NATIVE_SOURCES := CMakeLists.txt $(wildcard native/*.h native/src/* native/nccl/* native/tests/* native/tests/fake_nccl/*)
+NATIVE_SOURCES := CMakeLists.txt $(wildcard native/*.h native/src/* native/nccl/* native/pairs/* native/tests/* native/tests/fake_nccl/*)
 NATIVE_STAMP := build/native/.stamp
 
 .DEFAULT_GOAL := help

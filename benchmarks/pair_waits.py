@@ -1,11 +1,14 @@
-"""CPU seconds per step of matching, pair waits and blame at 64 and 512 ranks.
+"""CPU seconds per step of matching, pair waits and blame at 64 and 512 ranks, and of the pair waits
+of 4,096 ranks.
 
 Run: ``python benchmarks/pair_waits.py [ranks ...]``. Shape: tensor groups of 8, data groups of
 8, a few world collectives, blocking ops with jitter; the ratio is against the matching itself.
+The large step is TP 8 x PP 8 x DP 64 with 8.7 million events, for the native kernel alone.
 """
 
 from __future__ import annotations
 
+import resource
 import sys
 from collections.abc import Callable
 from time import process_time
@@ -19,8 +22,10 @@ from comminsight.analysis.program import UNKNOWN_NS, step_program
 from comminsight.analysis.waits import numpy_sweep, pairs_of, wait_columns
 from comminsight.model.ops import Op, RecordKind
 from comminsight.model.topology import Communicator
+from comminsight.pipeline.kernels import pair_sweep
 
 MATCHING, PAIR_WAITS = "matching", "pair waits, all ranks"
+NATIVE = "pair waits, native kernel"
 ONE_RANK, BLAME = "pairs of one rank", "blame, two steps"
 GROUP, TENSOR_OPS, DATA_OPS, WORLD_OPS = 8, 400, 40, 3
 
@@ -90,10 +95,42 @@ def step_costs(n_ranks: int, repeats: int = 3) -> tuple[int, dict[str, float]]:
     work: dict[str, Callable[[], object]] = {
         MATCHING: lambda: match_ops(ops, n_ranks, comms),
         PAIR_WAITS: lambda: numpy_sweep(*wait_columns(found), n_ranks),
+        NATIVE: lambda: pair_sweep()(*wait_columns(found), n_ranks),
         ONE_RANK: lambda: pairs_of(found, 0),
         BLAME: lambda: blame(steps, n_ranks),
     }
     return ops.n_ops, {label: cpu_seconds(call, repeats) for label, call in work.items()}
+
+
+def large_step(
+    n_tensor: int = 2048, n_messages: int = 64, n_data: int = 10, n_world: int = 3
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Columns of TP 8 x PP 8 x DP 64: per rank so many collectives of each group, and messages to
+    the next stage."""
+    tp, pp, dp = 8, 8, 64
+    n_ranks = tp * pp * dp
+    rank = np.arange(n_ranks)
+    stage, replica = rank // tp % pp, rank // (tp * pp)
+    forward = rank[stage < pp - 1]
+    n_instances = 0
+    parts = []
+    for members, group, times in (
+        (rank, rank // tp, n_tensor),
+        (np.r_[forward, forward + tp], np.r_[forward, forward], n_messages),
+        (rank, rank % (tp * pp), n_data),
+        (rank, replica * 0, n_world),
+    ):
+        n_groups = int(group.max()) + 1
+        nth = np.arange(times)[:, None]
+        instance = n_instances + group[None, :] * times + nth
+        n_instances += n_groups * times
+        share = (nth + 0.5) / times  # of the step
+        parts.append((np.broadcast_to(members, instance.shape), instance, share + 0 * instance))
+    who, instance, share = (np.concatenate([p[i].ravel() for p in parts]) for i in range(3))
+    jitter_ns = np.random.default_rng(7).integers(0, 400_000, len(who))
+    start_ns = (share * 4e9).astype(np.int64) + jitter_ns
+    order = np.lexsort((start_ns, who))
+    return who[order], instance[order], start_ns[order], n_ranks
 
 
 def main() -> None:
@@ -101,7 +138,12 @@ def main() -> None:
         n_ops, costs = step_costs(n_ranks)
         print(f"{n_ranks} ranks, {n_ops} ops in the step")
         for label, cost_s in costs.items():
-            print(f"  {label:24} {cost_s:8.3f} s {cost_s / costs[MATCHING]:6.1f} x matching")
+            print(f"  {label:26} {cost_s:8.3f} s {cost_s / costs[MATCHING]:6.1f} x matching")
+    columns = large_step()
+    cost_s = cpu_seconds(lambda: pair_sweep()(*columns))
+    peak_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    print(f"{columns[-1]} ranks, {len(columns[0]) / 1e6:.1f} M ops in the step")
+    print(f"  {NATIVE:26} {cost_s:8.3f} s; the process {peak_gb:.2f} GB at most, all columns in it")
 
 
 if __name__ == "__main__":

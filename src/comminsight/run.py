@@ -40,6 +40,7 @@ from comminsight.pipeline.ends import as_of, exit_statuses, first_failure
 from comminsight.pipeline.facts import ENDED, run_facts
 from comminsight.pipeline.hang_event import renumbered
 from comminsight.pipeline.hang_store import read_hangs
+from comminsight.pipeline.kernels import pair_sweep
 from comminsight.pipeline.layout import RunPaths, run_paths
 from comminsight.pipeline.load import LoadedRun, load_run, sort_out, world_size
 from comminsight.pipeline.lost import with_losses
@@ -70,8 +71,7 @@ DEFAULT_OVERDUE_NS = 60_000_000_000
 
 
 class Run:
-    """One run: ``steps()`` and ``ops()`` as tables, ``report()``, ``sessions``, ``trace``. Made by
-    ``open_run``."""
+    """One run, made by ``open_run``: ``report()``, ``trace``, tables of ``steps()`` and ``ops()``."""
 
     def __init__(
         self,
@@ -267,7 +267,7 @@ class Run:
         """Waits and blame per step and rank, on the aligned or the nodes' own wall clocks."""
         if clock not in self._measures:
             self._measures[clock] = straggler_measures(
-                self.trace, clock, aligned_steps=self.aligned_steps
+                self.trace, clock, aligned_steps=self.aligned_steps, sweep=pair_sweep()
             )
         return self._measures[clock]
 

@@ -18,7 +18,9 @@ from benchmarks import (
     recorder,
     segment_read,
 )
+from comminsight.analysis.waits import numpy_sweep
 from comminsight.errors import InputError
+from comminsight.pipeline.kernels import pair_sweep
 
 SLACK = 3.0
 
@@ -118,6 +120,15 @@ def test_a_step_of_many_ranks_is_measured_in_time(
     assert costs[pair_waits.ONE_RANK] <= costs[pair_waits.PAIR_WAITS]
     for label, bound_s in STEP_BOUNDS_S[n_ranks].items():
         assert costs[label] <= SLACK * bound_s, label
+
+
+def test_pair_waits_of_4096_ranks_take_two_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    if pair_sweep() is numpy_sweep:
+        pytest.skip("the native kernel is not built: make native")
+    columns = pair_waits.large_step()
+    cost_s = pair_waits.cpu_seconds(lambda: pair_sweep()(*columns), repeats=1)
+    told(capsys, f"pair waits of {len(columns[0])} ops, 4,096 ranks: {cost_s:.2f} s")
+    assert cost_s <= SLACK * 2
 
 
 def test_capture_adds_sixty_microseconds_to_an_op(capsys: pytest.CaptureFixture[str]) -> None:

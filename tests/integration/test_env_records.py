@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 import comminsight
-from comminsight.launch.environment import native_folder
 from comminsight.launch.plugin import LIBRARY_NAME
 from comminsight.model.ops import Op
 from comminsight.model.records import is_ended_op
+from comminsight.pipeline.native_folder import native_folder
 from comminsight.run import open_run
 
 CLI = (sys.executable, "-m", "comminsight.cli")

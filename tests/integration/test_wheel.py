@@ -49,6 +49,7 @@ def test_one_wheel_for_all_pythons_with_the_library_inside(wheel):
     assert "-py3-none-" in wheel.name
     names = zipfile.ZipFile(wheel).namelist()
     assert "comminsight/_native/libnccl-profiler-comminsight.so" in names
+    assert "comminsight/_native/libcomminsight-pairs.so" in names
     assert "comminsight_inject/autoload.py" in names
     assert any(name.endswith("templates/ddp.toml") for name in names)
     assert not [name for name in names if name.startswith(("tests/", "native/", "docs/"))]

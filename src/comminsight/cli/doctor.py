@@ -14,11 +14,12 @@ import typer
 from comminsight.cli.choices import Lang
 from comminsight.cli.typed import call, progress, terminal_width, write_output
 from comminsight.errors import ExitCode
-from comminsight.launch.environment import native_folder, own_folder
+from comminsight.launch.environment import own_folder
 from comminsight.launch.filesystem import is_network
 from comminsight.launch.plugin import LIBRARY_NAME, PLUGIN_VARIABLE, foreign_plugin
 from comminsight.model.checkup import Checkup, Standing
 from comminsight.pipeline.load import live_box_dir
+from comminsight.pipeline.native_folder import native_folder
 from comminsight.probe.checks import examine
 from comminsight.probe.facts import Places, gather
 from comminsight.report.checkup_text import render_checkup

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import comminsight
 from comminsight.errors import InputError, UsageError
 from comminsight.launch.plugin import (
     LIBRARY_NAME,
@@ -24,6 +23,7 @@ from comminsight.launch.plugin import (
     plugin_value,
     put_before,
 )
+from comminsight.pipeline.native_folder import native_folder
 
 OVERDUE_S = (0.05, 86_400.0)  # the recorder clamps to these, and the report must know the limit
 SAFE_WINDOW_MS = (10.0, 600_000.0)
@@ -128,12 +128,6 @@ def checked_run_id(text: str) -> str:
 def own_folder() -> Path:
     """The folder of this user's own, in which the recorder puts its spool unless told otherwise."""
     return Path("/tmp") / f"comminsight-{os.geteuid()}"  # noqa: S108 - 0700, owner checked
-
-
-def native_folder() -> Path:
-    """Where the native libraries are, or should be."""
-    given = os.environ.get("COMMINSIGHT_NATIVE_DIR", "")
-    return Path(given) if given else Path(comminsight.__file__).parent / "_native"
 
 
 def native_library() -> Path:

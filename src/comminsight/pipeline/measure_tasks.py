@@ -26,6 +26,7 @@ from comminsight.model.measures import StragglerMeasures
 from comminsight.model.step import StepSummary
 from comminsight.model.topology import SessionIdentity
 from comminsight.model.trace import RankTrace, RunTrace
+from comminsight.pipeline.kernels import pair_sweep
 from comminsight.pipeline.trace import finished_ops
 from comminsight.semantics.communicators import join_communicators
 
@@ -75,7 +76,7 @@ def measure_range(task: MeasureTask) -> Measured:
     except (*UNREADABLE, OSError) as error:
         raise InputError(f"is no plan of a range: {error}", path=task.plan) from error
     aligned = tuple(AlignedStep(step, _members(plan, step)) for step in plan.steps)
-    measures = straggler_measures(_trace(plan), aligned_steps=aligned)
+    measures = straggler_measures(_trace(plan), aligned_steps=aligned, sweep=pair_sweep())
     target = Path(task.target)
     temporary = target.with_suffix(f".{os.getpid()}.tmp")
     pq.write_table(table_of(measures), temporary, compression="zstd")

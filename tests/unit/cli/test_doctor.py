@@ -7,8 +7,8 @@ import pytest
 
 from comminsight.cli import main
 from comminsight.errors import ExitCode
-from comminsight.launch.environment import native_folder
 from comminsight.launch.plugin import LIBRARY_NAME
+from comminsight.pipeline.native_folder import native_folder
 
 
 @pytest.fixture

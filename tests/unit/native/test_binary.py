@@ -13,6 +13,7 @@ from comminsight.format import layout
 from comminsight.model.event import COMM_DTYPE, NET_DTYPE, NOTICE_DTYPE, OP_DTYPE
 from tests.unit.native.door import LIBRARY, ROOT
 
+KERNELS = LIBRARY.with_name("libcomminsight-pairs.so")
 PROFILER_TABLES = [f"ncclProfiler_v{version}" for version in (4, 5, 6, 7)]
 DTYPES = {
     "ci_record": OP_DTYPE,
@@ -32,17 +33,24 @@ def tool_output(*command):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def symbols(*options):
-    if not LIBRARY.exists():
-        pytest.skip("the native library is not built: make native")
-    return [line.split() for line in tool_output("nm", "-D", *options, str(LIBRARY)).splitlines()]
+def symbols(library, *options):
+    if not library.exists():
+        pytest.skip("the native libraries are not built: make native")
+    return [line.split() for line in tool_output("nm", "-D", *options, str(library)).splitlines()]
 
 
 def test_exports_are_the_door_and_nothing_else():
     declared = re.findall(r"CI_API .*?(ci_\w+)\(", (ROOT / "native/comminsight.h").read_text())
-    exported = {line[-1] for line in symbols("--defined-only")}
+    exported = {line[-1] for line in symbols(LIBRARY, "--defined-only")}
     assert exported == set(declared) | set(PROFILER_TABLES)
-    assert all(line[1] in "TDR" for line in symbols("--defined-only"))  # "u" would be GNU_UNIQUE
+    assert all(line[1] in "TDR" for line in symbols(LIBRARY, "--defined-only"))  # no GNU_UNIQUE
+
+
+def test_the_kernel_exports_what_its_header_declares():
+    header = (ROOT / "native/pairs/pair_waits.h").read_text()
+    exported = symbols(KERNELS, "--defined-only")
+    assert {line[-1] for line in exported} == set(re.findall(r"CI_API .*?(ci_\w+)\(", header))
+    assert all(line[1] == "T" for line in exported)
 
 
 def test_profiler_tables_are_data_of_six_pointers():
@@ -51,15 +59,17 @@ def test_profiler_tables_are_data_of_six_pointers():
     assert sorted(tables) == sorted(("48", "OBJECT", name) for name in PROFILER_TABLES)
 
 
-def test_needs_only_the_c_library_of_old_systems():
-    needed = re.findall(r"NEEDED\s+(\S+)", tool_output("objdump", "-p", str(LIBRARY)))
+@pytest.mark.parametrize("library", [LIBRARY, KERNELS], ids=lambda path: path.name)
+def test_needs_only_the_c_library_of_old_systems(library):
+    undefined = symbols(library, "--undefined-only")
+    needed = re.findall(r"NEEDED\s+(\S+)", tool_output("objdump", "-p", str(library)))
     assert set(needed) <= {
         "libc.so.6",
         "libpthread.so.0",
         "ld-linux-x86-64.so.2",
         "ld-linux-aarch64.so.1",
     }
-    strong = [line[-1] for line in symbols("--undefined-only") if line[0] == "U"]
+    strong = [line[-1] for line in undefined if line[0] == "U"]
     assert [name for name in strong if "@GLIBC_" not in name] == []
     assert [name for name in strong if name.startswith(("cu", "cuda", "nccl"))] == []
     versions = [tuple(map(int, re.findall(r"\d+", name.split("@GLIBC_")[1]))) for name in strong]

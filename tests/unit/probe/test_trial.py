@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from comminsight.launch.environment import native_folder
 from comminsight.launch.plugin import LIBRARY_NAME
+from comminsight.pipeline.native_folder import native_folder
 from comminsight.probe.checks import trouble
 from comminsight.probe.trial import PROGRAM, Probe, Trial, try_plugin
 
