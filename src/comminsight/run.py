@@ -71,7 +71,7 @@ DEFAULT_OVERDUE_NS = 60_000_000_000
 
 
 class Run:
-    """One run, made by ``open_run``: ``report()``, ``trace``, tables of ``steps()`` and ``ops()``."""
+    """One run, made by ``open_run``: ``report()``, ``trace``; tables: ``steps()``, ``ops()``."""
 
     def __init__(
         self,
