@@ -219,7 +219,7 @@ def read_events(paths: Sequence[Path | str], columns: Sequence[str] | None = Non
         except (OSError, pa.ArrowException) as error:
             raise InputError(f"is no readable Parquet file: {error}", path=str(path)) from error
         check_version(version.get(VERSION_KEY, b""), str(path))
-        tables.append(table)
+        tables.append(_with_nullable(table, nullable=True))  # a file may lack a column
     joined = (
         pa.concat_tables(tables, promote_options="permissive")
         if tables
@@ -232,10 +232,11 @@ def parquet_bytes(sessions: Sequence[SessionEvents], table: EventTable = EVENTS)
     """One Parquet file of these sessions, in the given order, each sorted by start."""
     sink = io.BytesIO()
     schema = table.schema
+    stored = _with_nullable(schema.empty_table(), nullable=False).schema  # read in half the time
     dictionary = [name for name in schema.names if name not in table.growing]
     writer = pq.ParquetWriter(
         sink,
-        schema,
+        stored,
         compression="zstd",
         compression_level=1,
         use_dictionary=dictionary,
@@ -244,7 +245,8 @@ def parquet_bytes(sessions: Sequence[SessionEvents], table: EventTable = EVENTS)
     with writer:
         tables = (events_table(session, table) for session in sessions)
         for group in _row_groups(tables, schema):
-            writer.write_table(group, row_group_size=ROW_GROUP_ROWS)
+            whole = _with_nullable(group, nullable=False)
+            writer.write_table(whole, row_group_size=ROW_GROUP_ROWS)
     return sink.getvalue()
 
 
@@ -278,6 +280,12 @@ def _row_groups(tables: Iterator[pa.Table], schema: pa.Schema) -> Iterator[pa.Ta
             waiting = waiting.slice(n_full)
     if waiting.num_rows:
         yield waiting
+
+
+def _with_nullable(table: pa.Table, *, nullable: bool) -> pa.Table:
+    """The same columns, of which each value may be absent or none is."""
+    fields = [field.with_nullable(nullable) for field in table.schema]
+    return pa.Table.from_arrays(table.columns, schema=pa.schema(fields, table.schema.metadata))
 
 
 def _constant(text: str, n_rows: int) -> pa.Array:

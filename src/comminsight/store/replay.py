@@ -18,7 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from comminsight.errors import InputError
-from comminsight.model.event import OP_DTYPE, concatenate_rows, empty_batch, take_rows
+from comminsight.model.event import (
+    OP_DTYPE,
+    OP_FIELDS,
+    OP_RECORD_BYTES,
+    concatenate_rows,
+    empty_batch,
+    take_rows,
+)
 from comminsight.model.ops import RecordKind
 from comminsight.store.events import EVENTS, NET, NOTICES, VERSION_KEY, EventTable, check_version
 
@@ -33,7 +40,11 @@ _OF_TABLE = {
     NOTICES.folder: ("seq", "start_ns", "reason"),
 }
 _BATCH_ROWS = 16_384  # the engine takes portions of this size
-_BLOCK_ROWS = 2_048  # columns are written into so many records at a time: they fit the cache
+_BLOCK_ROWS = 2_048  # words are written into so many records at a time: they fit the cache
+_WORD_BYTES = 8
+_N_WORDS = OP_RECORD_BYTES // _WORD_BYTES
+_OFFSETS = {name: offset for name, _, offset in OP_FIELDS}
+_SEQ_WORD = _OFFSETS["seq"] // _WORD_BYTES
 _NO_SEQ = np.iinfo(np.int64).max
 _KIND = {NET.folder: RecordKind.NET, NOTICES.folder: RecordKind.NOTICE}
 
@@ -46,6 +57,16 @@ class Piece:
     first: int
     last: int
     min_seq: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Group:
+    """A row group as the words of its records: ``base`` is what is equal in all rows (one record),
+    ``words`` are the others, by their place in the record."""
+
+    number: int
+    base: np.ndarray
+    words: dict[int, np.ndarray]
 
 
 class EventsFile:
@@ -61,39 +82,34 @@ class EventsFile:
         except (OSError, pa.ArrowException) as error:
             raise InputError(f"is no readable Parquet file: {error}", path=self._path) from error
         check_version((self._file.schema_arrow.metadata or {}).get(VERSION_KEY, b""), self._path)
-        self._columns = list(_OF_TABLE[table.folder])
-        self._cached: tuple[int, dict[str, np.ndarray]] = (-1, {})
+        self._places = {name: at for at, name in enumerate(self._file.schema_arrow.names)}
+        if not self._places.keys() >= {"session_id", "seq"}:
+            raise InputError("lacks its columns session_id and seq", path=self._path)
+        self._columns = [name for name in _OF_TABLE[table.folder] if name in self._places]
+        self._group = _Group(-1, np.zeros(_N_WORDS, np.int64), {})
         self.pieces: dict[str, list[Piece]] = {}
         for group in range(self._file.num_row_groups):
             for session_id, piece in self._pieces_of(group):
                 self.pieces.setdefault(session_id, []).append(piece)
 
     def batches(self, piece: Piece) -> Iterator[np.ndarray]:
-        """The rows of a piece by ``seq`` (``OP_DTYPE``; fields that are not read are 0), in parts
-        that stay in the cache."""
-        if self._cached[0] != piece.group:
-            self._cached = piece.group, self._read(piece.group)
-        columns = {
-            name: values[piece.first : piece.last] for name, values in self._cached[1].items()
-        }
-        seq = columns["seq"]
-        order = None if _is_ascending(seq) else np.argsort(seq, kind="stable")
+        """The rows of a piece by ``seq`` (``OP_DTYPE``; fields that are not read, or that the file
+        lacks, are 0), in parts that stay in the cache."""
+        if self._group.number != piece.group:
+            self._group = self._read(piece.group)
+        words = {n: values[piece.first : piece.last] for n, values in self._group.words.items()}
+        seq = words[_SEQ_WORD]
+        if not _is_ascending(seq):
+            order = np.argsort(seq, kind="stable")
+            words = {n: values.take(order) for n, values in words.items()}
         for first in range(0, len(seq), _BATCH_ROWS):
-            rows = np.zeros(min(_BATCH_ROWS, len(seq) - first), OP_DTYPE)
-            for block in range(0, len(rows), _BLOCK_ROWS):
-                own = rows[block : block + _BLOCK_ROWS]
-                at = slice(first + block, first + block + len(own))
-                for name, values in columns.items():
-                    own[name] = values[at] if order is None else values.take(order[at])
-            if self._table.folder in _KIND:
-                rows["kind"] = _KIND[self._table.folder]
-            yield rows
+            part = {n: values[first : first + _BATCH_ROWS] for n, values in words.items()}
+            yield _records(self._group.base, part)
 
     def _pieces_of(self, group: int) -> Iterator[tuple[str, Piece]]:
         metadata = self._file.metadata.row_group(group)
-        named = {metadata.column(i).path_in_schema: i for i in range(metadata.num_columns)}
-        who = metadata.column(named["session_id"]).statistics
-        seq = metadata.column(named["seq"]).statistics
+        who = metadata.column(self._places["session_id"]).statistics
+        seq = metadata.column(self._places["seq"]).statistics
         if who and seq and who.has_min_max and seq.has_min_max and who.min == who.max:
             yield str(who.min), Piece(group, 0, metadata.num_rows, int(seq.min))
             return
@@ -107,10 +123,30 @@ class EventsFile:
             yield str(names.dictionary[codes[end]]), Piece(group, first, end + 1, min_seq)
             first = end + 1
 
-    def _read(self, group: int) -> dict[str, np.ndarray]:
-        table = self._table_of(group, self._columns)
-        columns = {name: _values(table[name], self._table, name) for name in self._columns}
-        return {name: v for name, v in columns.items() if name == "seq" or v.any()}
+    def _read(self, group: int) -> _Group:
+        base = np.zeros(1, OP_DTYPE)
+        if self._table.folder in _KIND:
+            base["kind"] = _KIND[self._table.folder]
+        constant = self._constants(group)
+        for name, value in constant.items():
+            base[name] = value
+        names = [name for name in self._columns if name not in constant]
+        table = self._table_of(group, names)
+        columns = {name: _values(table[name], self._table, name) for name in names}
+        words = base.view(np.int64)
+        return _Group(group, words, _words_of(columns, words))
+
+    def _constants(self, group: int) -> dict[str, int]:
+        """What the statistics say is the same in all rows; the numbers of the records never are."""
+        metadata = self._file.metadata.row_group(group)
+        found = {}
+        for name in self._columns:
+            known = metadata.column(self._places[name]).statistics
+            if name == "seq" or known is None or not known.has_min_max or known.null_count:
+                continue
+            if (least := known.min) == known.max:
+                found[name] = _code(self._table, name, least)
+        return found
 
     def _table_of(self, group: int, columns: list[str]) -> pa.Table:
         try:
@@ -145,8 +181,45 @@ def _merged(waiting: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return take_rows(both, np.argsort(both["seq"], kind="stable"))
 
 
+def _words_of(columns: dict[str, np.ndarray], base: np.ndarray) -> dict[int, np.ndarray]:
+    """The columns as the words of a record that they stand in; the rest of these is ``base``."""
+    words: dict[int, np.ndarray] = {}
+    for name, values in columns.items():
+        form = OP_DTYPE[name]
+        place, offset = divmod(_OFFSETS[name], _WORD_BYTES)
+        if form.itemsize == _WORD_BYTES:
+            words[place] = values.astype(np.int64, copy=False)
+            continue
+        if place not in words:
+            words[place] = np.full(len(values), base[place])
+        lanes = words[place].view(form).reshape(-1, _WORD_BYTES // form.itemsize)
+        lanes[:, offset // form.itemsize] = values
+    return words
+
+
+def _records(base: np.ndarray, words: dict[int, np.ndarray]) -> np.ndarray:
+    """Records (``OP_DTYPE``) of these words, block by block: whole columns would leave the cache
+    before the next one is written."""
+    records = np.zeros((len(words[_SEQ_WORD]), _N_WORDS), np.int64)
+    same = [n for n in np.flatnonzero(base).tolist() if n not in words]
+    for first in range(0, len(records), _BLOCK_ROWS):
+        block = records[first : first + _BLOCK_ROWS]
+        for place in same:
+            block[:, place] = base[place]
+        for place, values in words.items():
+            block[:, place] = values[first : first + _BLOCK_ROWS]
+    return records.view(OP_DTYPE).reshape(-1)
+
+
 def _is_ascending(seq: np.ndarray) -> bool:
     return bool((seq[1:] > seq[:-1]).all())
+
+
+def _code(table: EventTable, name: str, value: Any) -> int:
+    """One value of a column as a number: a word becomes the code of its enumeration."""
+    if name not in table.enums:
+        return int(value)
+    return int(table.enums[name][2].__members__.get(str(value), 0))
 
 
 def _values(column: Any, table: EventTable, name: str) -> np.ndarray:
@@ -154,7 +227,6 @@ def _values(column: Any, table: EventTable, name: str) -> np.ndarray:
     if name not in table.enums:
         return np.asarray(column.to_numpy())
     words = column.unify_dictionaries().combine_chunks()
-    members = table.enums[name][2].__members__
-    codes = np.array([int(members.get(str(word), 0)) for word in words.dictionary], np.uint8)
+    codes = np.array([_code(table, name, word) for word in words.dictionary], np.uint8)
     values: np.ndarray = codes.take(words.indices.to_numpy())
     return values

@@ -114,6 +114,7 @@ def test_row_groups_compression_encodings_and_version(tmp_path: Path) -> None:
     meta = file.metadata
     sizes = [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
     assert sizes == [ROW_GROUP_ROWS, ROW_GROUP_ROWS, 150_000 - 2 * ROW_GROUP_ROWS]
+    assert not any(field.nullable for field in file.schema_arrow)
     for i, name in enumerate(file.schema_arrow.names):
         column = meta.row_group(0).column(i)
         assert column.compression == "ZSTD"
@@ -138,6 +139,8 @@ def test_files_of_other_schema_versions_unite_by_name(tmp_path: Path) -> None:
     assert table["stream_id"].to_pylist() == [None] * 3 + [0] * 3
     assert table["algo"].to_pylist() == [None] * 3 + ["UNKNOWN"] * 3
     assert table["gone_ns"].to_pylist() == [1, 2, 3] + [None] * 3
+    assert table.schema.field("stream_id").nullable
+    table.validate(full=True)
 
 
 def test_foreign_and_newer_files_are_refused(tmp_path: Path) -> None:

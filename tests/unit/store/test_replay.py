@@ -63,6 +63,53 @@ def test_every_session_comes_back_in_the_order_of_its_numbers(
     assert list(session_batches([file], "nobody")) == []
 
 
+EXTREMES = {
+    "comm_index": (1 << 32) - 1, "op_seq": (1 << 32) - 2, "match_seq": 1 << 31, "func_seq": 7,
+    "peer_or_root": -1, "enqueue_ns": -(1 << 63), "count": (1 << 63) - 1, "flags": 65535,
+    "size_bytes": -5,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("varying", [(), ("flags",), ("comm_index", "op_seq"), tuple(EXTREMES)])
+def test_columns_of_one_value_are_taken_from_the_statistics_as_they_are(
+    tmp_path: Path, varying: tuple[str, ...]
+) -> None:
+    rows = records(300, 1, disorder=9)
+    for name, value in EXTREMES.items():
+        rows[name] = value
+    for name in varying:
+        rows[name][::2] = 3
+    archive = Archive.local(tmp_path)
+    export_all([SessionEvents(identity(0), rows, np.array([-1, 0], np.int32))], archive, "")
+    file = EventsFile(tmp_path / "events" / f"{block_name(0)}.parquet")
+    found = np.concatenate(list(session_batches([file], identity(0).session_id)))
+    for name in FIELDS:
+        assert (found[name] == rows[name]).all(), name
+
+
+@pytest.mark.parametrize("has_statistics", [True, False])
+def test_a_file_of_columns_that_may_be_absent_is_read_like_any_other(
+    tmp_path: Path, *, has_statistics: bool
+) -> None:
+    rows = records(300, 2, disorder=40)
+    session = SessionEvents(identity(0), rows, np.array([-1, 0], np.int32))
+    table = events.events_table(session).drop_columns(["func_seq", "n_folded"])
+    path = tmp_path / "earlier.parquet"
+    pq.write_table(table, path, write_statistics=has_statistics)
+    found = np.concatenate(list(session_batches([EventsFile(path)], identity(0).session_id)))
+    for name in set(FIELDS) - {"func_seq"}:
+        assert (found[name] == rows[name]).all(), name
+    assert not found["func_seq"].any()
+
+
+def test_a_file_without_its_numbers_is_refused(tmp_path: Path) -> None:
+    session = SessionEvents(identity(0), records(9, 2, disorder=0), np.array([-1], np.int32))
+    path = tmp_path / "a.parquet"
+    pq.write_table(events.events_table(session).drop_columns(["seq"]), path)
+    with pytest.raises(InputError, match="lacks its columns session_id and seq"):
+        EventsFile(path)
+
+
 def test_files_of_another_kind_are_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"PAR1 not really")
     pq.write_table(pa.table({"x": [1]}), tmp_path / "b.parquet")
