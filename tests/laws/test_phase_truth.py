@@ -15,7 +15,15 @@ import pytest
 
 from comminsight.model.ops import Op
 from comminsight.model.step import PhaseKind, StepSummary
-from comminsight.sim import Jitter, SimRank, SimRun, megatron_layout, simulate
+from comminsight.sim import (
+    Jitter,
+    SimRank,
+    SimRun,
+    ddp_accumulated_layout,
+    ddp_pair_layout,
+    megatron_layout,
+    simulate,
+)
 from comminsight.sim import megatron_core_layout as core_layout
 from comminsight.sim.cluster import RUN_START_MONO_NS
 from comminsight.sim.groups import groups_by_dimension
@@ -30,7 +38,11 @@ TEMPLATES = shipped_templates()
 DOING = (PhaseKind.FORWARD, PhaseKind.BACKWARD, PhaseKind.OPTIMIZER)
 MAX_WRONG = 0.002  # of the time of own work in the steps
 
+MIB = 1 << 20
 WIDE = {
+    "ddp, accumulation, set-up": Job(replace(ddp_accumulated_layout(4), has_startup=True), "ddp"),
+    "ddp, two models": Job(replace(ddp_pair_layout(4, (MIB, 3 * MIB)), has_startup=True), "ddp"),
+    "ddp, two models, recorded later": Job(ddp_pair_layout(4, (MIB, 3 * MIB)), "ddp"),
     "tp pp dp, 64 ranks": Job(megatron_layout(4, 4, 4, microbatches=8), "tp-pp-dp"),
     "megatron, tp": Job(core_layout(2, 1, 2), "megatron"),
     "megatron, tp sp": Job(with_sp(core_layout(4, 1, 2, has_dist_opt=True)), "megatron"),
@@ -41,8 +53,12 @@ STEPPED = [name for name, job in ALL.items() if job.template]
 
 # Least share of true (forward, backward) time that is told, per stage where stages differ.
 EXPECTED: dict[str, list[tuple[float, float]]] = {
-    "ddp": [(0, 1)],
-    "ddp, accumulation": [(0, 1)],
+    "ddp": [(0, 0)],  # its first step is like the others: of how many models is not known
+    "ddp, set-up": [(0, 1)],
+    "ddp, accumulation": [(0, 0)],
+    "ddp, accumulation, set-up": [(0, 1)],
+    "ddp, two models": [(0, 0.75)],  # of the second, what precedes its first bucket is not told
+    "ddp, two models, recorded later": [(0, 0)],
     "fsdp1": [(1, 1)],
     "fsdp1, every microbatch": [(1, 1)],
     "fsdp2": [(1, 1)],
@@ -195,7 +211,8 @@ def test_passes_carry_the_microbatch_of_their_ops(name: str) -> None:
 
 
 def test_gradients_in_flight_are_told() -> None:
-    for name in ("ddp", "megatron", "megatron, sp, dist opt", "tp pp dp", "zero1", "moe"):
+    names = ("ddp, set-up", "megatron", "megatron, sp, dist opt", "tp pp dp", "zero1", "moe")
+    for name in names:
         run = run_of(name)
         for rank in stages(ALL[name], run):
             is_sync = rank.log.phases == PHASES.index(Phase.GRAD_SYNC)
@@ -209,6 +226,20 @@ def test_gradients_in_flight_are_told() -> None:
                 assert [own[:, 0].min(), own[:, 1].max()] == sync.tolist(), name
                 in_steps += 1
             assert in_steps >= STEPS - 1
+
+
+@pytest.mark.parametrize("name", ["ddp, two models", "ddp, two models, recorded later"])
+def test_gradients_of_two_models_are_not_in_flight_between_them(name: str) -> None:
+    rank = run_of(name).ranks[0]
+    is_sync = rank.log.phases == PHASES.index(Phase.GRAD_SYNC)
+    is_sync &= rank.log.ops["size_bytes"] > 1024
+    spans = np.stack([rank.log.start_ns[is_sync], rank.log.end_ns[is_sync]], axis=1)
+    found = [spans_of(step, PhaseKind.GRAD_SYNC) for step in found_on(rank, TEMPLATES).steps[1:]]
+    n_ops = 2 + 4
+    true = local(rank, spans)[-n_ops * len(found) :].reshape(len(found), n_ops, 2)
+    if name == "ddp, two models":
+        true = np.stack([true[:, [0, 2], 0], true[:, [1, 5], 1]], axis=2)
+    assert np.array_equal(np.array(found), true)
 
 
 def test_bubbles_are_the_waits_in_receives() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from comminsight.model.step import PhaseKind
+from comminsight.semantics.phase_models import backward_passes
 from comminsight.semantics.phase_pipeline import is_pipeline, pipeline_plan
 from comminsight.semantics.phase_plan import (
     Plan,
@@ -26,10 +27,13 @@ from comminsight.semantics.phase_symbols import GRADIENTS, INSIDE, REDUCED_INSID
 from comminsight.semantics.phase_tensor import tensor_passes
 
 
-def plan_of(numbers: np.ndarray, *, is_iteration: bool = False) -> Plan:
+def plan_of(
+    numbers: np.ndarray, *, is_iteration: bool = False, first: tuple[int, ...] = ()
+) -> Plan:
     """The phases of a step with these op numbers (``phase_signs``), at least one op.
 
     ``is_iteration``: the step is an iteration of a serving job, a forward pass from end to end.
+    ``first`` are the ``first_gradients`` of the session.
     """
     if is_iteration:
         return (whole(PhaseKind.FORWARD, len(numbers)),)
@@ -39,11 +43,13 @@ def plan_of(numbers: np.ndarray, *, is_iteration: bool = False) -> Plan:
     elif is_sharded(signs):
         plan = sharded_plan(signs)
     else:
-        plan = _replicated_plan(signs)
+        plan = _replicated_plan(numbers, signs, first)
     return tuple(plan) or (whole(PhaseKind.UNKNOWN, len(signs)),)
 
 
-def _replicated_plan(signs: np.ndarray) -> list[PlannedPhase]:
+def _replicated_plan(
+    numbers: np.ndarray, signs: np.ndarray, of_first_step: tuple[int, ...]
+) -> list[PlannedPhase]:
     """Gradients reduced on every rank. Without ops inside the layers buckets are reduced as the
     backward pass makes them: it lasts until the last bucket is ready."""
     gradients, inside = where(signs, GRADIENTS), where(signs, INSIDE)
@@ -59,11 +65,10 @@ def _replicated_plan(signs: np.ndarray) -> list[PlannedPhase]:
         plan.append(_stretch(PhaseKind.UNKNOWN, 0, until))
     else:
         plan += [_stretch(PhaseKind.UNKNOWN, 0, first)] if first else []
-        # in every microbatch, perhaps, or of several models: forward passes lie between
-        is_rounds = len(gradients) <= last - first or bool((signs == Sign.REDUCE_ROOT).any())
-        plan.append(_stretch(PhaseKind.UNKNOWN if is_rounds else PhaseKind.BACKWARD, first, last))
-        if is_rounds:
-            return [*plan, *optimizer(signs)]
+        if (signs == Sign.REDUCE_ROOT).any():  # in every microbatch, perhaps
+            return [*plan, _stretch(PhaseKind.UNKNOWN, first, last), *optimizer(signs)]
+        plan += backward_passes(numbers, signs, gradients, of_first_step)
+        return [*plan, *optimizer(signs)]
     return [*plan, *gradient_sync(signs), *optimizer(signs)]
 
 

@@ -1,7 +1,8 @@
 """What an op tells about the part of a step that it stands in, as one number per op.
 
 The low byte is the symbol. Sends and receives of a pipeline carry the place of this rank in their
-communicator above it, so that a rule needs nothing but the numbers of a step.
+communicator above it, reductions of gradients a weight that stands for their bytes and adds up as
+they do, so that a rule needs nothing but the numbers of a step.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ SCALAR_MAX_BYTES = 16  # a norm, an overflow flag, a loss: never a gradient
 LOSS_MAX_BYTES = 65_536  # a number per token: of the cross entropy, where activations are larger
 SMALL_MAX_BYTES = 8192  # a norm per parameter tensor, or a small gradient: the step decides
 _RANK_SHIFT, _SIZE_SHIFT, _MAX_SIZE = 8, 20, 0xFFF
+_WEIGHT_SHIFT = 8
+N_WEIGHTS = 16_777_213  # the largest prime of 24 bits: bytes are often powers of two
+_BYTES_PER_WEIGHT = 2  # the smallest element of gradients
 
 
 class Sign(IntEnum):
@@ -88,6 +92,10 @@ def phase_signs(rows: np.ndarray, comms: CommTable, columns: Columns) -> np.ndar
         is_receive = columns.role_op[messages] % N_OPS == _RECEIVE
         peers = rows["peer_or_root"][messages]
         signs[messages] = _p2p_signs(columns.comm[messages], peers, is_receive, comms)
+    gradients = np.flatnonzero((signs == _REDUCE) | (signs == _SMALL))
+    if len(gradients):
+        weights = size_bytes[gradients] // _BYTES_PER_WEIGHT % N_WEIGHTS
+        signs[gradients] |= weights.astype(np.uint32) << _WEIGHT_SHIFT
     return signs
 
 
@@ -102,6 +110,12 @@ def _small_signs(signs: np.ndarray, size_bytes: np.ndarray) -> np.ndarray:
 def place_of(number: int) -> tuple[int, int]:
     """(rank, size) of this rank in the communicator of a pipeline op; size 0 for unknown."""
     return number >> _RANK_SHIFT & _MAX_SIZE, number >> _SIZE_SHIFT & _MAX_SIZE
+
+
+def weight_of(number: int) -> int:
+    """The weight of a reduction of gradients: sums of bytes agree where sums of weights do, modulo
+    ``N_WEIGHTS``."""
+    return number >> _WEIGHT_SHIFT
 
 
 def _p2p_signs(

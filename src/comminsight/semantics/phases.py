@@ -20,7 +20,8 @@ import numpy as np
 
 from comminsight.model.step import Phase, PhaseKind, StepSummary
 from comminsight.semantics.comm_table import CommTable
-from comminsight.semantics.phase_plan import Plan
+from comminsight.semantics.phase_models import first_gradients
+from comminsight.semantics.phase_plan import Plan, signs_of
 from comminsight.semantics.phase_rules import plan_of
 from comminsight.semantics.phase_symbols import phase_signs
 from comminsight.semantics.symbols import Columns
@@ -33,7 +34,8 @@ _MAX_PARTS = 256  # small batches are joined now and then
 
 class PhaseSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """The trace between two batches: the position of its first op, numbers and times; in front of
-    them those of ``n_aside`` ops set aside, the first of which is at ``aside_first``."""
+    them those of ``n_aside`` ops set aside, the first of which is at ``aside_first``.
+    ``of_first_step`` are the ``first_gradients``."""
 
     first: int
     numbers: bytes
@@ -41,6 +43,7 @@ class PhaseSnapshot(msgspec.Struct, frozen=True, array_like=True):
     n_unknown: int
     aside_first: int = 0
     n_aside: int = 0
+    of_first_step: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,7 @@ class PhaseTrace:
         self._numbers: list[np.ndarray] = []
         self._times: list[np.ndarray] = []
         self._plans: dict[bytes, _Compiled] = {}
+        self._of_first_step: tuple[int, ...] = ()
 
     def feed(self, rows: np.ndarray, columns: Columns) -> None:
         """Take committed ops (``OP_DTYPE``) with their columns."""
@@ -205,14 +209,22 @@ class PhaseTrace:
             if is_spoiled or not 0 < cut.n_ops <= MAX_TRACED_OPS:
                 found.append(None)
                 continue
-            key = numbers[first : first + cut.n_ops].tobytes()
+            own = numbers[first : first + cut.n_ops]
+            key = own.tobytes()
             found.append(plans.get(key) or self._new_plan(key))
+            if step.step == 0:
+                self._of_first_step = first_gradients(own, signs_of(own))
+                plans.clear()
         return found
 
     def _new_plan(self, key: bytes) -> _Compiled:
         if len(self._plans) >= _MAX_PLANS:
             self._plans.clear()
-        plan = plan_of(np.frombuffer(key, np.uint32), is_iteration=self._is_iteration)
+        plan = plan_of(
+            np.frombuffer(key, np.uint32),
+            is_iteration=self._is_iteration,
+            first=self._of_first_step,
+        )
         self._plans[key] = made = _compiled(plan)
         return made
 
@@ -225,8 +237,9 @@ class PhaseTrace:
         if self._aside is not None:
             aside_first, n_aside = self._aside.first, len(self._aside.numbers)
         return PhaseSnapshot(
-            self._first, numbers.tobytes(), times.tobytes(), self.n_unknown, aside_first, n_aside
-        )
+            self._first, numbers.tobytes(), times.tobytes(), self.n_unknown, aside_first, n_aside,
+            self._of_first_step,
+        )  # fmt: skip
 
     def restore(self, snapshot: PhaseSnapshot) -> None:
         """Continue from a snapshot."""
@@ -237,6 +250,7 @@ class PhaseTrace:
         self._numbers, self._times = [numbers[n:]], [times[n:]]
         self._first, self._until = snapshot.first, snapshot.first + len(numbers) - n
         self.n_unknown = snapshot.n_unknown
+        self._of_first_step = snapshot.of_first_step
 
 
 def _compiled(plan: Plan) -> _Compiled:

@@ -20,6 +20,7 @@ class Schedule(StrEnum):
     MEGATRON = "megatron"  # the skeleton: TP all-reduces, 1F1B, DP all-reduce, one-element anchor
     MOE = "moe"
     DDP_ACCUMULATED = "ddp_accumulated"  # no_sync in all microbatches but the last
+    DDP_PAIR = "ddp_pair"  # two models in turns, each with a backward pass of its own
     FSDP1 = "fsdp1"
     FSDP2_ACCUMULATED = "fsdp2_accumulated"
     ZERO1 = "zero1"
@@ -59,7 +60,8 @@ class SimLayout:
     microbatch, ``optimizer_ns`` and ``between_ns`` (data loading) once per step.
 
     ``has_startup`` begins with what DDP emits before its buckets are settled: set-up ops, one
-    bucket for all gradients in the first step, two broadcasts in the second. ``stage_weights``
+    bucket for all gradients (of a model) in the first step, two broadcasts in the second; the
+    accumulated one and the pair have the bucket alone. ``stage_weights``
     scales the compute of each pipeline stage: imbalance by design. A transfer of ``b`` bytes costs
     ``alpha_ns + b / bandwidth`` with the bandwidth of the slowest hop.
 
@@ -68,7 +70,8 @@ class SimLayout:
     ``eval_every``-th step follow ``eval_batches`` forward passes, after every
     ``checkpoint_every``-th a pause; before every ``idle_every``-th nobody asks for anything; every
     ``prefill_every``-th iteration of a serving job is a prefill (0: never). Replica ``i`` of the
-    ``dp`` coordinate ends ``steps_short[i]`` steps before the others.
+    ``dp`` coordinate ends ``steps_short[i]`` steps before the others. ``pair_bytes`` are the
+    buckets of the model that a pair trains first.
     """
 
     schedule: Schedule
@@ -108,6 +111,7 @@ class SimLayout:
     idle_ns: int = 5_000_000_000
     prefill_every: int = 0
     steps_short: tuple[int, ...] = ()
+    pair_bytes: tuple[int, ...] = ()
 
     @property
     def dimensions(self) -> frozenset[str]:
@@ -183,6 +187,15 @@ def ddp_accumulated_layout(world_size: int, *, microbatches: int = 4) -> SimLayo
     return SimLayout(
         schedule=Schedule.DDP_ACCUMULATED, dp=world_size, microbatches=microbatches, layers=4
     )
+
+
+def ddp_pair_layout(world_size: int, pair_bytes: tuple[int, ...], *, buckets: int = 4) -> SimLayout:
+    """A discriminator and its generator, each under DDP: one gradient run right behind the
+    other."""
+    return SimLayout(
+        schedule=Schedule.DDP_PAIR, dp=world_size, layers=4, microbatches=1, buckets=buckets,
+        pair_bytes=pair_bytes,
+    )  # fmt: skip
 
 
 def fsdp1_layout(world_size: int, *, layers: int = 4, has_clipping: bool = True) -> SimLayout:

@@ -63,6 +63,7 @@ def _write_first_ddp(writer: ProgramWriter) -> None:
     writer.work(layout.forward_ns * layout.layers, Phase.FORWARD)
     for _ in range(layout.buckets):
         writer.work(layout.backward_ns * layout.layers / layout.buckets, Phase.BACKWARD)
+    writer.label(Phase.GRAD_SYNC)
     writer.wait(writer.issue("dp", Op.ALL_REDUCE, total_bytes))
     if layout.has_loss_reduce:
         writer.call("world", Op.ALL_REDUCE, SCALAR_BYTES)

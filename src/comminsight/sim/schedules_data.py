@@ -7,7 +7,7 @@ pass, one ahead; the root keeps its parameters. DeepSpeed ends a step with the o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from comminsight.model.ops import DType, Op
 from comminsight.sim.layout import Schedule
@@ -19,13 +19,45 @@ N_PARAMETER_GROUPS = 2  # DeepSpeed gathers each with its own call
 def write_ddp_accumulated(writer: ProgramWriter) -> None:
     """Only the last microbatch reduces."""
     layout = writer.layout
+    _accumulated(writer, [layout.bucket_bytes] * layout.buckets)
+
+
+def write_first_ddp_accumulated(writer: ProgramWriter) -> None:
+    """All gradients in one bucket."""
+    _accumulated(writer, [writer.layout.bucket_bytes * writer.layout.buckets])
+
+
+def _accumulated(writer: ProgramWriter, sizes_bytes: Sequence[int]) -> None:
+    layout = writer.layout
     writer.work(layout.between_ns, Phase.DATA)
     for _ in range(layout.microbatches - 1):
         writer.work(layout.forward_ns * layout.layers, Phase.FORWARD)
         writer.work(layout.backward_ns * layout.layers, Phase.BACKWARD)
     writer.work(layout.forward_ns * layout.layers, Phase.FORWARD)
-    _buckets(writer, Op.ALL_REDUCE)
+    _buckets(writer, Op.ALL_REDUCE, sizes_bytes)
     writer.work(layout.optimizer_ns, Phase.OPTIMIZER)
+    writer.call("world", Op.ALL_REDUCE, SCALAR_BYTES)
+
+
+def write_ddp_pair(writer: ProgramWriter) -> None:
+    """One model after the other: forward, backward, optimizer; then a loss."""
+    layout = writer.layout
+    _pair(writer, layout.pair_bytes, [layout.bucket_bytes] * layout.buckets)
+
+
+def write_first_ddp_pair(writer: ProgramWriter) -> None:
+    """All gradients of each model in one bucket."""
+    layout = writer.layout
+    _pair(writer, [sum(layout.pair_bytes)], [layout.bucket_bytes * layout.buckets])
+
+
+def _pair(writer: ProgramWriter, first_bytes: Sequence[int], second_bytes: Sequence[int]) -> None:
+    layout = writer.layout
+    writer.work(layout.between_ns, Phase.DATA)
+    for sizes_bytes in (first_bytes, second_bytes):
+        writer.work(layout.forward_ns * layout.layers, Phase.FORWARD)
+        _buckets(writer, Op.ALL_REDUCE, sizes_bytes)
+        writer.work(layout.optimizer_ns, Phase.OPTIMIZER)
     writer.call("world", Op.ALL_REDUCE, SCALAR_BYTES)
 
 
@@ -105,7 +137,7 @@ def evaluate_data(writer: ProgramWriter) -> None:
     """Forward passes, then one number: sharded jobs gather, the others are silent."""
     layout = writer.layout
     is_sharded = layout.schedule not in {
-        Schedule.DDP_ACCUMULATED, Schedule.ZERO1, Schedule.ZERO2
+        Schedule.DDP_ACCUMULATED, Schedule.DDP_PAIR, Schedule.ZERO1, Schedule.ZERO2
     }  # fmt: skip
     for _ in range(layout.eval_batches):
         for _ in range(layout.layers):
@@ -146,15 +178,16 @@ def _gathered_ahead(writer: ProgramWriter, n_blocks: int) -> Iterator[int]:
         yield current
 
 
-def _buckets(writer: ProgramWriter, op: Op) -> None:
+def _buckets(writer: ProgramWriter, op: Op, sizes_bytes: Sequence[int] = ()) -> None:
     """The backward pass, with the buckets that become ready in it."""
     layout = writer.layout
+    sizes_bytes = sizes_bytes or [layout.bucket_bytes] * layout.buckets
     slots = []
-    for bucket in range(layout.buckets):
-        writer.work(layout.backward_ns * layout.layers / layout.buckets, Phase.BACKWARD)
+    for bucket, size_bytes in enumerate(sizes_bytes):
+        writer.work(layout.backward_ns * layout.layers / len(sizes_bytes), Phase.BACKWARD)
         writer.phase = Phase.GRAD_SYNC
         root = bucket % writer.size("dp") if op is Op.REDUCE else -1
-        slots.append(writer.issue("dp", op, layout.bucket_bytes, peer=root))
+        slots.append(writer.issue("dp", op, size_bytes, peer=root))
     for slot in slots:
         writer.wait(slot)
 
@@ -174,9 +207,14 @@ def _deepspeed_step(writer: ProgramWriter, n_gathers: int) -> None:
 
 DATA_WRITERS: dict[Schedule, Callable[[ProgramWriter], None]] = {
     Schedule.DDP_ACCUMULATED: write_ddp_accumulated,
+    Schedule.DDP_PAIR: write_ddp_pair,
     Schedule.FSDP1: write_fsdp1,
     Schedule.FSDP2_ACCUMULATED: write_fsdp2_accumulated,
     Schedule.ZERO1: write_zero1,
     Schedule.ZERO2: write_zero2,
     Schedule.ZERO3: write_zero3,
+}
+FIRST_WRITERS: dict[Schedule, Callable[[ProgramWriter], None]] = {  # before buckets are settled
+    Schedule.DDP_ACCUMULATED: write_first_ddp_accumulated,
+    Schedule.DDP_PAIR: write_first_ddp_pair,
 }

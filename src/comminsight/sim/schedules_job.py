@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from comminsight.model.ops import Op
 from comminsight.sim.layout import Schedule, SimLayout
 from comminsight.sim.program import Phase, Program, ProgramWriter, joined
-from comminsight.sim.schedules_data import DATA_WRITERS, evaluate_data
+from comminsight.sim.schedules_data import DATA_WRITERS, FIRST_WRITERS, evaluate_data
 from comminsight.sim.schedules_megatron import evaluate_megatron, write_megatron_core
 from comminsight.sim.schedules_pipeline import write_pipeline
 from comminsight.sim.schedules_serving import idle, write_decode, write_prefill, write_tensor
@@ -36,7 +36,7 @@ _STEPS: Mapping[Schedule, Writer] = {
     Schedule.SERVING: write_decode,
     Schedule.SERVING_EP: write_decode,
 }
-_STEP, _PREFILL, _IDLE, _EVALUATION, _CHECKPOINT = range(5)
+_STEP, _PREFILL, _IDLE, _EVALUATION, _CHECKPOINT, _FIRST = range(6)
 
 
 def programs_of_steps(
@@ -45,7 +45,9 @@ def programs_of_steps(
     """The programs of all steps of one rank; ``written`` runs a writer for that rank."""
     is_megatron = layout.schedule is Schedule.MEGATRON_CORE
     evaluate = evaluate_megatron if is_megatron else evaluate_data
-    writers = (_STEPS[layout.schedule], write_prefill, idle, evaluate, write_checkpoint)
+    write = _STEPS[layout.schedule]
+    first = FIRST_WRITERS.get(layout.schedule, write)
+    writers = (write, write_prefill, idle, evaluate, write_checkpoint, first)
     plans = [_plan(layout, step) for step in range(steps)]
     used = sorted({part for plan in plans for part in plan})
     programs = [written(writers[part]) for part in used]
@@ -60,7 +62,8 @@ def _plan(layout: SimLayout, step: int) -> tuple[int, ...]:
     """The parts of one step in order."""
     nth = step + 1
     plan = [_IDLE] if _is_due(nth, layout.idle_every) else []
-    plan.append(_PREFILL if _is_due(nth, layout.prefill_every) else _STEP)
+    is_first = step == 0 and layout.has_startup
+    plan.append(_FIRST if is_first else _PREFILL if _is_due(nth, layout.prefill_every) else _STEP)
     plan += [_EVALUATION] if _is_due(nth, layout.eval_every) else []
     plan += [_CHECKPOINT] if _is_due(nth, layout.checkpoint_every) else []
     return tuple(plan)

@@ -13,8 +13,9 @@ from comminsight.model.step import PhaseKind, StepSummary
 from comminsight.semantics import phases as phases_module
 from comminsight.semantics.comm_table import CommTable
 from comminsight.semantics.engine import SessionEngine
+from comminsight.semantics.phase_plan import Plan
 from comminsight.semantics.phase_rules import plan_of
-from comminsight.semantics.phase_symbols import Sign, phase_signs, place_of
+from comminsight.semantics.phase_symbols import N_WEIGHTS, Sign, phase_signs, place_of, weight_of
 from comminsight.semantics.symbols import columns_of
 from comminsight.sim import LostRecords, SimLayout, SimRank, fsdp2_layout, megatron_layout, simulate
 from tests.builders import comm_row, comm_rows
@@ -38,20 +39,25 @@ def numbers(word: str, rank: int, size: int) -> np.ndarray:
 
 def told(word: str, rank: int = 1, size: int = 4) -> str:
     """Phases of ops that each last a moment: ``kind:first-last`` with the microbatch if known."""
-    shown = []
-    for one in plan_of(numbers(word, rank, size)):
+    return shown(plan_of(numbers(word, rank, size)))
+
+
+def shown(plan: Plan) -> str:
+    words = []
+    for one in plan:
         number = f"#{one.microbatch}" if one.microbatch >= 0 else ""
-        shown.append(f"{one.kind.value[:4]}{number}:{min(one.start)}-{min(one.end)}")
-    return " ".join(shown)
+        words.append(f"{one.kind.value[:4]}{number}:{min(one.start)}-{min(one.end)}")
+    return " ".join(words)
 
 
 @pytest.mark.parametrize(
     ("word", "expected"),
     [
         # op n begins at 2n and ends at 2n + 1
-        ("rrr", "back:0-4 grad:0-5"),
-        ("mm", "back:0-2 grad:0-3"),
-        ("rr1gg", "back:0-2 grad:0-3 opti:4-9"),
+        ("rrr", "unkn:0-4 grad:0-1 grad:2-3 grad:4-5"),  # of one model, or of several
+        ("mm", "unkn:0-2 grad:0-1 grad:2-3"),
+        ("rr1gg", "back:0-2 grad:0-3 opti:4-9"),  # one norm and its gathers: one model
+        ("rr1g1g", "unkn:0-2 grad:0-1 grad:2-3 opti:4-11"),
         ("oooo1g", "unkn:0-6 opti:8-11"),
         ("rr.rr1", "unkn:0-8 opti:10-11"),  # two models, buffers are broadcast between
         (".r1r1", "unkn:0-2 unkn:2-6 opti:8-9"),  # a loss is reduced per microbatch
@@ -91,6 +97,44 @@ def test_replicated_gradients(word: str, expected: str) -> None:
 )
 def test_sharded_parameters(word: str, expected: str) -> None:
     assert told(word) == expected
+
+
+def reduced(*sizes: int) -> np.ndarray:
+    """Numbers of reductions of these sizes; 0 is another op."""
+    return np.array([Sign.REDUCE | size << 8 if size else Sign.OTHER for size in sizes], np.uint32)
+
+
+@pytest.mark.parametrize(
+    ("first", "sizes", "expected"),
+    [
+        ((9,), (1, 5, 3), "back:0-4 grad:0-5"),  # DDP's first step has one bucket for all
+        ((4, 7), (1, 3, 2, 2, 3), "back:0-2 unkn:2-4 back:4-8 grad:0-3 grad:4-9"),
+        ((4, 7), (1, 3, 0, 2, 2, 3), "back:0-2 unkn:2-6 back:6-10 grad:0-3 grad:6-11"),
+        ((4, 7), (1, 0, 3, 2, 2, 3), "unkn:0-6 back:6-10 grad:6-11"),  # a pass that is broken into
+        ((4, 7), (4, 2, 2, 3), "unkn:0-2 back:2-6 grad:0-1 grad:2-7"),
+        ((4, 4, 7), (1, 3, 2, 1, 3, 4, 1), "unkn:0-12"),  # in turns: one pass, or two
+        ((4, 7), (1, 3, 2, 2), "unkn:0-6"),  # fewer bytes
+        ((4, 7), (1, 3, 2, 2, 3, 1), "unkn:0-10"),  # more
+        ((7, 4), (1, 3, 2, 2, 3), "unkn:0-8"),  # in another order
+        ((1, 5, 3), (1, 5, 3), "unkn:0-4"),  # buckets from the beginning: nothing is proved
+        ((2, N_WEIGHTS - 1), (1, 1, N_WEIGHTS - 2, 1), "back:0-2 unkn:2-4 back:4-6 grad:0-3"),
+    ],
+)
+def test_models_are_told_by_the_first_step(
+    first: tuple[int, ...], sizes: tuple[int, ...], expected: str
+) -> None:
+    assert shown(plan_of(reduced(*sizes), first=first)).startswith(expected)
+
+
+def test_weights_stand_for_bytes() -> None:
+    table = CommTable(8)
+    table.add(comm_rows(comm_row(1, "0-7", 2, desc=b"default_pg")))
+    rows = np.zeros(3, OP_DTYPE)
+    rows["comm_index"], rows["op"] = 1, Op.ALL_REDUCE
+    rows["size_bytes"] = [1 << 25, 1 << 26, 3 << 25]  # equal modulo a power of two
+    one, other, both = map(weight_of, phase_signs(rows, table, columns_of(rows, table)).tolist())
+    assert one != other
+    assert (one + other) % N_WEIGHTS == both
 
 
 def test_microbatches_that_gather_only_are_counted_by_units() -> None:
