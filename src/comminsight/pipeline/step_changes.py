@@ -1,4 +1,5 @@
-"""What changed from step to step: the template, the ranks that take part, what is recorded."""
+"""What changed from step to step: the template, the ranks that take part, what is recorded, and how
+long the steps take."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from comminsight.analysis.alignment import AlignedStep
+from comminsight.analysis.fail_slow import episodes_of
 from comminsight.capture.session import SessionData
 from comminsight.model.ops import NoticeReason
 from comminsight.model.records import notices
@@ -26,7 +28,10 @@ def step_changes(
 ) -> tuple[Message, ...]:
     """Codes under ``change`` with ``step`` (the first step that is different) and ``ranks``, by
     step; ranks that change alike share one."""
-    found = [*_template_changes(aligned), *_rank_changes(aligned), *_recording(aligned, sessions)]
+    found = [
+        *_template_changes(aligned), *_rank_changes(aligned), *_slow_episodes(aligned),
+        *_recording(aligned, sessions),
+    ]  # fmt: skip
     return tuple(sorted(found, key=lambda message: int(str(message.params["step"]))))
 
 
@@ -57,6 +62,24 @@ def _rank_changes(aligned: Sequence[AlignedStep]) -> Iterator[Message]:
             yield _message("change.ranks_joined", now.step, joined, {})
         if left := before.members.keys() - now.members.keys():
             yield _message("change.ranks_left", now.step, left, {})
+
+
+def _slow_episodes(aligned: Sequence[AlignedStep]) -> Iterator[Message]:
+    """Steps that took longer for some time, on the ranks together."""
+    timed = [step for step in aligned if any(own.period_ns for own in step.members.values())]
+    periods_ns = [
+        float(np.median([own.period_ns for own in step.members.values() if own.period_ns]))
+        for step in timed
+    ]
+    for episode in episodes_of(periods_ns):
+        is_over = episode.end >= 0
+        params: Params = {
+            "before_ns": round(episode.normal), "now_ns": round(episode.level),
+            "longer": episode.ratio, **({"last": timed[episode.end - 1].step} if is_over else {}),
+        }  # fmt: skip
+        code = "change.slower_for_a_time" if is_over else "change.slower"
+        first = timed[episode.onset]
+        yield _message(code, first.step, first.members, params)
 
 
 def _recording(

@@ -120,3 +120,23 @@ def test_means_over_the_ranks_that_have_phases():
     ]  # fmt: skip
     row = step_row(AlignedStep(0, {own.global_rank: own for own in members}), world_size=3)
     assert (row.n_lost, row.n_late, row.phase_ns["forward"]) == (2, 1, 20 * MS)
+
+
+@pytest.mark.parametrize(("last", "code"), [(59, "slower_for_a_time"), (99, "slower")])
+def test_steps_that_take_longer_are_told_with_how_long(last, code):
+    def period_ms(step):
+        return 150 if 40 <= step <= last else 100
+
+    steps = tuple(
+        AlignedStep(
+            step, {rank: summary(rank, step, period_ns=period_ms(step) * MS) for rank in (0, 1)}
+        )
+        for step in range(100)
+    )
+    end = {"last": last} if code == "slower_for_a_time" else {}
+    assert told(step_changes(steps, ())) == [
+        (code, {
+            "step": 40, "ranks": [0, 1], "before_ns": 100 * MS, "now_ns": 150 * MS,
+            "longer": 0.5, **end,
+        })
+    ]  # fmt: skip
