@@ -191,7 +191,13 @@ def test_what_a_rank_does_never_overlaps_and_lies_in_the_step(name: str) -> None
             assert all(step.start_ns <= p.start_ns < p.end_ns <= step.end_ns for p in step.phases)
 
 
-@pytest.mark.parametrize("name", ["tp pp dp, 64 ranks", "megatron, 4 stages", "pp", "megatron"])
+NUMBERED = [
+    "tp pp dp, 64 ranks", "megatron, 4 stages", "pp", "megatron", "megatron, tp", "fsdp1",
+    "fsdp1, every microbatch", "fsdp2, accumulation", "fsdp2, accumulation, unclipped", "zero3",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NUMBERED)
 def test_passes_carry_the_microbatch_of_their_ops(name: str) -> None:
     """Ops in the middle of a pass belong to the microbatch it names."""
     job, run = ALL[name], run_of(name)
@@ -202,6 +208,7 @@ def test_passes_carry_the_microbatch_of_their_ops(name: str) -> None:
             for phase in step.phases:
                 if phase.microbatch < 0:
                     continue
+                assert phase.n_microbatches == job.layout.microbatches
                 inside = (start_ns > phase.start_ns) & (start_ns < phase.end_ns)
                 assert set(rank.log.microbatches[inside].tolist()) <= {phase.microbatch}
                 kinds = {PHASES[number].value for number in rank.log.phases[inside]}

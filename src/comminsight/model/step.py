@@ -52,13 +52,18 @@ class PhaseKind(StrEnum):
 
 
 class Phase(msgspec.Struct, frozen=True, gc=False):
-    """A half-open interval ``[start_ns, end_ns)`` of a step; ``microbatch`` is -1 for unknown."""
+    """A half-open interval ``[start_ns, end_ns)`` of a step.
+
+    ``microbatch`` counts from 0 and is -1 for unknown; ``n_microbatches`` are those of the step, 0
+    for unknown.
+    """
 
     kind: PhaseKind
     start_ns: int
     end_ns: int
     n_ops: int = 0
     microbatch: int = -1
+    n_microbatches: int = 0
 
 
 class StepSummary(msgspec.Struct, frozen=True, kw_only=True, gc=False):

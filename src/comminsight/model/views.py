@@ -10,7 +10,7 @@ import msgspec
 
 from comminsight.model.verdict import MessageParam
 
-VIEW_SCHEMA_VERSION = "1.2.0"
+VIEW_SCHEMA_VERSION = "1.3.0"
 UNFINISHED_NS = -1  # a duration without an end
 
 
@@ -37,8 +37,22 @@ class OpRow(msgspec.Struct, frozen=True, kw_only=True):
     state: str = "done"
 
 
+class PhaseRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One phase of a step; ``start_offset_ns`` counts from its start. ``kind`` is a ``PhaseKind``.
+
+    ``microbatch`` counts from 0 and is -1 for unknown; of the step's ``n_microbatches`` 0 is.
+    """
+
+    kind: str
+    start_offset_ns: int
+    duration_ns: int
+    n_ops: int = 0
+    microbatch: int = -1
+    n_microbatches: int = 0
+
+
 class StepOps(msgspec.Struct, frozen=True, kw_only=True):
-    """All ops of one rank in one step, in the order of their start."""
+    """All ops of one rank in one step, in the order of their start, and its phases likewise."""
 
     schema_version: str
     run_id: str
@@ -52,6 +66,7 @@ class StepOps(msgspec.Struct, frozen=True, kw_only=True):
     is_complete: bool
     ops: tuple[OpRow, ...] = ()
     step_view: str = "raw"  # or "calibrated": whose number ``step`` is
+    phases: tuple[PhaseRow, ...] = ()
 
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +139,8 @@ class TemplateScore(msgspec.Struct, frozen=True, kw_only=True):
 
     ``reason`` is a catalogue code, empty for the chosen one; ``covered_ops_ratio`` is the share of
     the session's ops inside a step of this template. All counts are over the first ``n_ops`` ops
-    of the session, on which the choice fell.
+    of the session, on which the choice fell. ``n_parts`` of the found steps look like one: 0 where
+    nothing tells so, 1 where their number changes.
     """
 
     template: str
@@ -139,3 +155,4 @@ class TemplateScore(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     missing_symbols: tuple[str, ...] = ()
     n_ops: int = 0
+    n_parts: int = 0

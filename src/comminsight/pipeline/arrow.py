@@ -21,7 +21,7 @@ from comminsight.model.trace import RankTrace, RunTrace
 from comminsight.pipeline.step_view import find_rank
 from comminsight.store.events import EVENTS, TEXT, VERSION_KEY, SessionEvents, events_table
 
-TABLES_SCHEMA_VERSION = "1.0.0"  # major: a column went or changed meaning; minor: a column came
+TABLES_SCHEMA_VERSION = "1.1.0"  # major: a column went or changed meaning; minor: a column came
 RUN_ID_KEY = b"comminsight.run_id"
 STEP_VIEW_KEY = b"comminsight.step_view"
 
@@ -29,6 +29,7 @@ PHASE = pa.struct(
     [
         ("kind", pa.string()), ("start_ns", pa.int64()), ("end_ns", pa.int64()),
         ("n_ops", pa.int64()), ("microbatch", pa.int64()),
+        ("n_microbatches", pa.int64()),
     ]
 )  # fmt: skip
 EVIDENCE = pa.struct(
@@ -62,8 +63,8 @@ def steps_table(
     """One row per step and rank, by step and rank.
 
     ``period_ns`` and ``gap_ns`` are null until the next step began; ``anchor`` is null where it was
-    not seen, the ``microbatch`` of a phase where it is not known. Times are the session's
-    CLOCK_MONOTONIC, ``start_real_ns`` its wall clock.
+    not seen, the ``microbatch`` of a phase (from 0) and their number where they are not known.
+    Times are the session's CLOCK_MONOTONIC, ``start_real_ns`` its wall clock.
     """
     ranks = {rank.global_rank: rank for rank in trace.ranks}
     rows = [
@@ -112,6 +113,7 @@ def _phase(phase: Phase) -> dict[str, Any]:
         "end_ns": phase.end_ns,
         "n_ops": phase.n_ops,
         "microbatch": phase.microbatch if phase.microbatch >= 0 else None,
+        "n_microbatches": phase.n_microbatches or None,
     }
 
 

@@ -1,4 +1,4 @@
-"""The ops of one rank in one step, with whom each of them waited for."""
+"""The ops of one rank in one step, with whom each of them waited for, and its phases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from comminsight.model.ops import Op, OpState, RecordKind
 from comminsight.model.step import StepSummary
 from comminsight.model.topology import UNKNOWN_RANK
 from comminsight.model.trace import RankTrace, RunTrace
-from comminsight.model.views import UNFINISHED_NS, VIEW_SCHEMA_VERSION, OpRow, StepOps
+from comminsight.model.views import UNFINISHED_NS, VIEW_SCHEMA_VERSION, OpRow, PhaseRow, StepOps
 
 MAX_RANKS_NAMED = 16
 
@@ -50,7 +50,20 @@ def step_ops(
         is_complete=window.coverage_complete,
         ops=op_rows(trace, rank, window, found, index),
         step_view=step_view,
+        phases=phase_rows(window),
     )
+
+
+def phase_rows(window: StepSummary) -> tuple[PhaseRow, ...]:
+    """The phases of a step in the order of their start."""
+    return tuple(
+        PhaseRow(
+            kind=phase.kind.value, start_offset_ns=phase.start_ns - window.start_ns,
+            duration_ns=phase.end_ns - phase.start_ns, n_ops=phase.n_ops,
+            microbatch=phase.microbatch, n_microbatches=phase.n_microbatches,
+        )
+        for phase in sorted(window.phases, key=lambda own: own.start_ns)
+    )  # fmt: skip
 
 
 def find_rank(trace: RunTrace, global_rank: int) -> RankTrace:

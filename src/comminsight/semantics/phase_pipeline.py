@@ -22,6 +22,7 @@ from comminsight.model.step import PhaseKind
 from comminsight.semantics.phase_plan import (
     Edge,
     PlannedPhase,
+    counted,
     earlier,
     end_of,
     gradient_sync,
@@ -83,7 +84,10 @@ def pipeline_plan(numbers: np.ndarray, signs: np.ndarray) -> list[PlannedPhase]:
     if is_foreign or Sign.P2P_UNKNOWN in signs or not _is_plain_pair(numbers, messages, stretches):
         unknown = PlannedPhase(PhaseKind.UNKNOWN, start_of(0), end, int(messages[-1]) + 1)
         return [unknown, *bubbles, *rest]
-    passes = _passes(signs, stretches, is_numbered=_is_one_chunk(numbers, messages, stretches))
+    is_numbered = _is_one_chunk(numbers, messages, stretches)
+    passes = _passes(signs, stretches, is_numbered=is_numbered)
+    if is_numbered:
+        passes = counted(passes, sum(_F in stretch.kinds for stretch in stretches))
     return [*passes, *bubbles, *_parts(stretches), *rest]
 
 

@@ -7,7 +7,8 @@ step's ops, and means the earlier of the two.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,7 +35,8 @@ def earlier(one: Edge, other: Edge) -> Edge:
 
 @dataclass(frozen=True, slots=True)
 class PlannedPhase:
-    """One phase; with ``is_last_end`` it ends with the last of its ops ``first .. last`` to end."""
+    """One phase; with ``is_last_end`` it ends with the last of its ops ``first .. last`` to end.
+    ``microbatch`` and ``n_microbatches`` as in ``Phase``."""
 
     kind: PhaseKind
     start: Edge
@@ -42,9 +44,17 @@ class PlannedPhase:
     n_ops: int = 0
     microbatch: int = -1
     is_last_end: bool = False
+    n_microbatches: int = 0
 
 
 Plan = tuple[PlannedPhase, ...]
+
+
+def counted(plan: Iterable[PlannedPhase], n_microbatches: int) -> Iterator[PlannedPhase]:
+    """The plan of a step that has so many microbatches, told where a phase knows its own."""
+    for one in plan:
+        is_numbered = one.microbatch >= 0
+        yield replace(one, n_microbatches=n_microbatches) if is_numbered else one
 
 
 def whole(kind: PhaseKind, n_ops: int) -> PlannedPhase:

@@ -41,7 +41,7 @@ def plan_of(
     if is_pipeline(signs):
         plan = pipeline_plan(numbers, signs)
     elif is_sharded(signs):
-        plan = sharded_plan(signs)
+        plan = sharded_plan(numbers, signs)
     else:
         plan = _replicated_plan(numbers, signs, first)
     return tuple(plan) or (whole(PhaseKind.UNKNOWN, len(signs)),)

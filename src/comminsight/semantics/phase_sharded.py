@@ -7,6 +7,7 @@ open the backward pass. A forward pass behind a backward pass begins with severa
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from comminsight.model.step import PhaseKind
 from comminsight.semantics.phase_plan import (
     PlannedPhase,
+    counted,
     gradient_sync,
     optimizer,
     start_of,
@@ -30,19 +32,38 @@ def is_sharded(signs: np.ndarray) -> bool:
     return bool(len(gathers) and len(scatters) and gathers[0] < scatters[0])
 
 
-def sharded_plan(signs: np.ndarray) -> list[PlannedPhase]:
+def sharded_plan(numbers: np.ndarray, signs: np.ndarray) -> list[PlannedPhase]:
     """Forward and backward of each microbatch, the scatters, the optimizer."""
     gathers, scatters = _positions(signs)
     bounds = [*_microbatch_starts(signs, gathers), int(scatters[-1]) + 1]
     plan: list[PlannedPhase] = []
     if bounds[0] > 0:
         plan.append(_phase(PhaseKind.UNKNOWN, 0, bounds[0], -1))
-    for nth, (first, until) in enumerate(pairwise(bounds)):
-        inside = (gathers[(gathers >= first) & (gathers < until)],
-                  scatters[(scatters >= first) & (scatters < until)])  # fmt: skip
-        plan += _passes(*inside, nth)
+    rounds = [
+        (gathers[(gathers >= first) & (gathers < until)],
+         scatters[(scatters >= first) & (scatters < until)])
+        for first, until in pairwise(bounds)
+    ]  # fmt: skip
+    passes = [
+        one
+        for nth, own in enumerate(rounds)
+        for one in _passes(*own, nth, is_only=len(rounds) == 1)
+    ]
+    plan += _numbered(passes, rounds, numbers)
+    for first, until in pairwise(bounds):
         plan += gradient_sync(signs, first, until if until != bounds[-1] else 1 << 31)
     return plan + optimizer(signs)
+
+
+def _numbered(
+    passes: list[PlannedPhase], rounds: list[tuple[np.ndarray, np.ndarray]], numbers: np.ndarray
+) -> list[PlannedPhase]:
+    """The passes with the number of microbatches; without numbers where rounds move unlike
+    gradients (they are of several models then) or one of them may hold several microbatches."""
+    is_alike = len({(len(own), numbers[moved].tobytes()) for own, moved in rounds}) == 1
+    if is_alike and all(one.microbatch >= 0 for one in passes):
+        return list(counted(passes, passes[-1].microbatch + 1))
+    return passes if len(rounds) == 1 else [replace(one, microbatch=-1) for one in passes]
 
 
 def _positions(signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -64,7 +85,9 @@ def _microbatch_starts(signs: np.ndarray, gathers: np.ndarray) -> list[int]:
     return starts
 
 
-def _passes(gathers: np.ndarray, scatters: np.ndarray, nth: int) -> list[PlannedPhase]:
+def _passes(
+    gathers: np.ndarray, scatters: np.ndarray, nth: int, *, is_only: bool
+) -> list[PlannedPhase]:
     n_gathers, n_scatters = len(gathers), len(scatters)
     end = int(scatters[-1])
     if n_scatters < n_gathers <= 2 * n_scatters and _is_turn(gathers, scatters, n_scatters):
@@ -73,10 +96,12 @@ def _passes(gathers: np.ndarray, scatters: np.ndarray, nth: int) -> list[Planned
                 _phase(PhaseKind.BACKWARD, turn, end, nth)]  # fmt: skip
     if n_scatters == n_gathers and gathers[-1] < scatters[0]:
         last, first_scatter = int(gathers[-1]), int(scatters[0])
+        # microbatches that neither gather nor scatter may lie between: the backward pass is the
+        # last one's
         return [_phase(PhaseKind.FORWARD, int(gathers[0]), last, nth),
-                _phase(PhaseKind.UNKNOWN, last, first_scatter, nth),
-                _phase(PhaseKind.BACKWARD, first_scatter, end, nth)]  # fmt: skip
-    if nth == 0 and (turns := _accumulated(gathers, scatters)):
+                _phase(PhaseKind.UNKNOWN, last, first_scatter, -1),
+                _phase(PhaseKind.BACKWARD, first_scatter, end, -1)]  # fmt: skip
+    if is_only and (turns := _accumulated(gathers, scatters)):
         starts = [*turns, end]
         return [
             _phase(PhaseKind.BACKWARD if n % 2 else PhaseKind.FORWARD, start, starts[n + 1], n // 2)
@@ -94,13 +119,17 @@ def _is_turn(gathers: np.ndarray, scatters: np.ndarray, turn: int) -> bool:
 
 
 def _accumulated(gathers: np.ndarray, scatters: np.ndarray) -> list[int]:
-    """Starts of all passes where only the last microbatch scatters; empty if it does not fit.
+    """Starts of all passes where only the last microbatch scatters; empty if it does not fit. What
+    lies between gathers in front of the first scatter ends an evaluation, or no other pass.
 
     A root that is gathered once makes an odd number of gathers per microbatch: certain numbers of
     microbatches could then be taken for others.
     """
     n_units = len(scatters)
     n_rounds, rest = divmod(len(gathers), 2 * n_units)
+    ahead = gathers[gathers < scatters[0]]
+    if ahead[-1] - ahead[0] + 1 > len(ahead):
+        return []
     if rest or n_rounds < 2 or n_rounds % (2 * n_units - 1) == 0:
         return []
     last_turn = (2 * n_rounds - 1) * n_units

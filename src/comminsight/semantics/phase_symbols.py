@@ -1,8 +1,8 @@
 """What an op tells about the part of a step that it stands in, as one number per op.
 
 The low byte is the symbol. Sends and receives of a pipeline carry the place of this rank in their
-communicator above it, reductions of gradients a weight that stands for their bytes and adds up as
-they do, so that a rule needs nothing but the numbers of a step.
+communicator above it, gradients reduced or scattered a weight that stands for their bytes and adds
+up as they do, so that a rule needs nothing but the numbers of a step.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class Sign(IntEnum):
 
 # plain numbers: numpy compares enumerations slowly
 _REDUCE, _SMALL, _SCALAR = int(Sign.REDUCE), int(Sign.SMALL), int(Sign.SCALAR)
+_SCATTER = int(Sign.SCATTER)
 _INNER_REDUCE, _LOSS, _MESSAGE = int(Sign.INNER_REDUCE), int(Sign.LOSS), int(Sign.P2P_UNKNOWN)
 _UNKNOWN_MESSAGE = np.uint32(_MESSAGE)
 _RECEIVE = int(Op.RECV)
@@ -92,7 +93,7 @@ def phase_signs(rows: np.ndarray, comms: CommTable, columns: Columns) -> np.ndar
         is_receive = columns.role_op[messages] % N_OPS == _RECEIVE
         peers = rows["peer_or_root"][messages]
         signs[messages] = _p2p_signs(columns.comm[messages], peers, is_receive, comms)
-    gradients = np.flatnonzero((signs == _REDUCE) | (signs == _SMALL))
+    gradients = np.flatnonzero((signs == _REDUCE) | (signs == _SMALL) | (signs == _SCATTER))
     if len(gradients):
         weights = size_bytes[gradients] // _BYTES_PER_WEIGHT % N_WEIGHTS
         signs[gradients] |= weights.astype(np.uint32) << _WEIGHT_SHIFT
@@ -113,8 +114,8 @@ def place_of(number: int) -> tuple[int, int]:
 
 
 def weight_of(number: int) -> int:
-    """The weight of a reduction of gradients: sums of bytes agree where sums of weights do, modulo
-    ``N_WEIGHTS``."""
+    """The weight of gradients reduced or scattered; sums of it agree, modulo ``N_WEIGHTS``, where
+    sums of bytes do."""
     return number >> _WEIGHT_SHIFT
 
 

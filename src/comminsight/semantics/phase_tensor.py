@@ -12,7 +12,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from comminsight.model.step import PhaseKind
-from comminsight.semantics.phase_plan import Edge, PlannedPhase, end_of, passes_end, start_of, where
+from comminsight.semantics.phase_plan import (
+    Edge,
+    PlannedPhase,
+    counted,
+    end_of,
+    passes_end,
+    start_of,
+    where,
+)
 from comminsight.semantics.phase_symbols import INSIDE, Sign
 
 _N_LOSS_OPS = 3  # maximum, own target, sum of exponentials
@@ -55,7 +63,7 @@ def tensor_passes(signs: np.ndarray) -> list[PlannedPhase]:
             PlannedPhase(PhaseKind.FORWARD, start_of(batch), end_of(loss), loss + 1 - batch, nth),
             PlannedPhase(PhaseKind.BACKWARD, end_of(loss), end, until - loss - 1, nth),
         ]
-    return plan
+    return list(counted(plan, len(batches)))
 
 
 def _last_gradient_before_norms(signs: np.ndarray) -> int:

@@ -76,6 +76,7 @@ class _Compiled:
     kinds: tuple[PhaseKind, ...]
     n_ops: tuple[int, ...]
     microbatches: tuple[int, ...]
+    n_microbatches: tuple[int, ...]
     edges: np.ndarray
     syncs: tuple[tuple[int, int, int], ...]  # (phase, first op, last op)
 
@@ -258,6 +259,7 @@ def _compiled(plan: Plan) -> _Compiled:
         tuple(one.kind for one in plan),
         tuple(one.n_ops for one in plan),
         tuple(one.microbatch for one in plan),
+        tuple(one.n_microbatches for one in plan),
         np.array([[one.start for one in plan], [one.end for one in plan]], np.intp),
         tuple(
             (n, one.start[0] // 2, one.end[0] // 2) for n, one in enumerate(plan) if one.is_last_end
@@ -275,7 +277,9 @@ def _timed(plan: _Compiled, offsets: np.ndarray, times: np.ndarray) -> list[tupl
         bounds[:, 1, place] = ends.max(axis=1)
     rows = iter(bounds.reshape(-1, len(plan.kinds)).tolist())  # starts, ends, starts, ends, …
     found = [
-        tuple(map(Phase, plan.kinds, start, end, plan.n_ops, plan.microbatches))
+        tuple(
+            map(Phase, plan.kinds, start, end, plan.n_ops, plan.microbatches, plan.n_microbatches)
+        )
         for start, end in zip(rows, rows, strict=True)
     ]
     is_said = (bounds[:, 1] > bounds[:, 0]) & (bounds[:, 1] < _UNSEEN_NS)

@@ -72,6 +72,9 @@ def test_phases_of_every_step(run, simulated):
             ]
     microbatches = {row["microbatch"] for rows in kept.values() for row in rows}
     assert microbatches == {None, *range(small_layout().microbatches)}
+    for row in (row for rows in kept.values() for row in rows):
+        is_numbered = row["microbatch"] is not None
+        assert row["n_microbatches"] == (small_layout().microbatches if is_numbered else None)
 
 
 def test_every_op_has_the_step_that_it_was_played_in(run, simulated):

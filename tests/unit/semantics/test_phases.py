@@ -46,6 +46,7 @@ def shown(plan: Plan) -> str:
     words = []
     for one in plan:
         number = f"#{one.microbatch}" if one.microbatch >= 0 else ""
+        number += f"/{one.n_microbatches}" if one.n_microbatches else ""
         words.append(f"{one.kind.value[:4]}{number}:{min(one.start)}-{min(one.end)}")
     return " ".join(words)
 
@@ -67,7 +68,7 @@ def shown(plan: Plan) -> str:
         ("icic", "unkn:0-7"),
         (
             "btllltbtllltrl1",
-            "forw#0:0-9 back#0:9-12 forw#1:12-21 back#1:21-24 grad:24-27 opti:28-29",
+            "forw#0/2:0-9 back#0/2:9-12 forw#1/2:12-21 back#1/2:21-24 grad:24-27 opti:28-29",
         ),
         ("btllltbtllllttr1", "unkn:0-28 grad:28-29 opti:30-31"),  # four in a row are no loss
         ("bllllllbllllllr1", "unkn:0-28 grad:28-29 opti:30-31"),  # nor is what all layers do
@@ -81,15 +82,18 @@ def test_replicated_gradients(word: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("word", "expected"),
     [
-        ("ggggsgssm", "forw#0:0-6 back#0:6-14 grad:8-15 opti:16-17"),  # one unit is kept
-        ("gggsss", "forw#0:0-4 unkn#0:4-6 back#0:6-10 grad:6-11"),  # nothing is gathered again
-        ("ggggggsgsgss1", "forw#0:0-8 back#0:8-22 grad:12-23 opti:24-25"),
+        ("ggggsgssm", "forw#0/1:0-6 back#0/1:6-14 grad:8-15 opti:16-17"),  # one unit is kept
+        ("gggsss", "forw#0:0-4 unkn:4-6 back:6-10 grad:6-11"),  # nothing is gathered again
+        ("ggggggsgsgss1", "forw#0/1:0-8 back#0/1:8-22 grad:12-23 opti:24-25"),
         ("gggggggggggggsgss", "unkn:0-32 grad:26-33"),  # 14 gathers are no rounds of 3 and 3
-        (".gggsgs", "unkn:0-2 forw#0:2-6 back#0:6-12 grad:8-13"),
-        ("gggsgsgggsgs", "forw#0:0-4 back#0:4-10 grad:6-11 forw#1:12-16 back#1:16-22 grad:18-23"),
+        (".gggsgs", "unkn:0-2 forw#0/1:2-6 back#0/1:6-12 grad:8-13"),
+        (
+            "gggsgsgggsgs",
+            "forw#0/2:0-4 back#0/2:4-10 forw#1/2:12-16 back#1/2:16-22 grad:6-11 grad:18-23",
+        ),
         ("ggggsgs", "unkn:0-12 grad:8-13"),  # five gathers for two units
         ("ggggggsss1", "unkn:0-16 grad:12-17 opti:18-19"),  # two forward passes, or two models
-        ("gggggsgss", "forw#0:0-6 back#0:6-16 grad:10-17"),  # in turns, one of them ahead
+        ("gggggsgss", "forw#0/1:0-6 back#0/1:6-16 grad:10-17"),  # in turns, one of them ahead
         ("gggggggsgsss", "unkn:0-22 grad:14-23"),  # more of them ahead than a backward pass has
         ("ggggss", "unkn:0-10 grad:8-11"),  # the second pair is of either pass
         ("ggggggggss", "unkn:0-18 grad:16-19"),  # four microbatches that stay gathered, or two
@@ -142,8 +146,28 @@ def test_microbatches_that_gather_only_are_counted_by_units() -> None:
     last = "gggggg" + "sgsgss"
     plan = told(one + one + last).split()
     assert [part.split(":")[0] for part in plan] == [
-        "forw#0", "back#0", "forw#1", "back#1", "forw#2", "back#2", "grad"
+        "forw#0/3", "back#0/3", "forw#1/3", "back#1/3", "forw#2/3", "back#2/3", "grad"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        # an evaluation of two batches in front: as many gathers as a microbatch, and its loss
+        ("gggg" + "1" + "gggsgs", "unkn:0-20 grad:16-21"),
+        # forward and backward passes of two models: three units and two
+        ("ggggsgssgggsgs", "forw:0-6 back:6-14 forw:16-20 back:20-26 grad"),
+    ],
+)
+def test_rounds_that_are_no_microbatches_have_no_numbers(word: str, expected: str) -> None:
+    assert told(word).startswith(expected)
+
+
+def test_rounds_that_scatter_other_bytes_are_of_other_models() -> None:
+    own = numbers("gggsgsgggsgs", 0, 1)
+    assert shown(plan_of(own)).startswith("forw#0/2:0-4 back#0/2:4-10 forw#1/2")
+    own[3] |= 5 << 8
+    assert shown(plan_of(own)).startswith("forw:0-4 back:4-10 forw:12-16 back:16-22 grad")
 
 
 @pytest.mark.parametrize(
@@ -151,7 +175,8 @@ def test_microbatches_that_gather_only_are_counted_by_units() -> None:
     [
         (
             "PtNPtNntpPtNntpntprr1", (2, 4),
-            "forw#0:1-4 forw#1:7-10 back#0:13-16 forw#2:19-22 back#1:25-28 back#2:31-34 "
+            "forw#0/3:1-4 forw#1/3:7-10 back#0/3:13-16 forw#2/3:19-22 back#1/3:25-28 "
+            "back#2/3:31-34 "
             "bubb:0-1 bubb:6-7 bubb:12-13 bubb:18-19 bubb:24-25 bubb:30-31 "
             "warm:1-7 stea:7-28 cool:28-34 grad:36-39 opti:40-41",
         ),
@@ -161,18 +186,20 @@ def test_microbatches_that_gather_only_are_counted_by_units() -> None:
         # where work ends and begins between them is not known
         (
             "tNtNntttNnttntt1", (0, 2),
-            "forw#0:0-2 forw#1:2-6 back#0:9-13 unkn:13-14 forw#2:14-16 back#1:19-24 back#2:25-29 "
+            "forw#0/3:0-2 forw#1/3:2-6 back#0/3:9-13 unkn:13-14 forw#2/3:14-16 "
+            "back#1/3:19-24 back#2/3:25-29 "
             "bubb:8-9 bubb:18-19 bubb:24-25 warm:0-2 stea:2-24 cool:24-29",
         ),
         # a batch is handed out where a forward pass begins
         (
             "btNbtNntbtNnttntt", (0, 2),
-            "forw#0:0-4 forw#1:4-10 back#0:13-16 forw#2:16-20 back#1:23-28 back#2:29-33 "
+            "forw#0/3:0-4 forw#1/3:4-10 back#0/3:13-16 forw#2/3:16-20 back#1/3:23-28 "
+            "back#2/3:29-33 "
             "bubb:12-13 bubb:22-23 bubb:28-29 warm:0-4 stea:4-28 cool:28-33",
         ),
         # the last stage where a loss is reduced at the end of a forward pass
         ("PbtllltpPbtllltpr1", (3, 4),
-         "forw#0:1-11 back#0:11-14 forw#1:17-27 back#1:27-30 bubb:0-1 bubb:16-17 stea:1-30 "
+         "forw#0/2:1-11 back#0/2:11-14 forw#1/2:17-27 back#1/2:27-30 bubb:0-1 bubb:16-17 stea:1-30 "
          "grad:32-33 opti:34-35"),
         ("PlllllpPlllllp", (3, 4), "unkn:1-12 unkn:15-26 bubb:0-1 bubb:14-15 stea:1-26"),
         # among two stages, a stretch behind a receive as long as a forward pass is one: of another
@@ -181,7 +208,7 @@ def test_microbatches_that_gather_only_are_counted_by_units() -> None:
         ("PtpPtpPttpPttp", (1, 2), "unkn:0-27 bubb:0-1 bubb:6-7 bubb:12-13 bubb:20-21"),
         ("tN?t", (0, 4), "unkn:0-7"),
         # passes of a pipeline that has nothing but its messages
-        ("PNnp", (1, 3), "forw#0:1-2 back#0:5-6 bubb:0-1 bubb:4-5 stea:1-6"),
+        ("PNnp", (1, 3), "forw#0/1:1-2 back#0/1:5-6 bubb:0-1 bubb:4-5 stea:1-6"),
     ],
 )  # fmt: skip
 def test_pipeline(word: str, place: tuple[int, int], expected: str) -> None:
