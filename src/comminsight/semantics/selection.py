@@ -3,7 +3,8 @@
 A template fits when every required sequence occurred, no forbidden one did, and a trial over the
 ops seen so far produced steps. Of those that fit the highest priority wins; a lower one has to
 wait while a higher one lacks nothing but steps, until ``patience_ops`` have been seen. A template
-with ``patience_ops`` of its own wins after as many ops, or when the input ends.
+with ``patience_ops`` of its own wins after as many ops, or when the input ends; one that pauses may
+refute, after as many steps as show a period of up to 16.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from comminsight.semantics.learn import MIN_BLOCKS, MIN_BLOCKS_AT_END, resolve
 from comminsight.semantics.learn_close import TOO_FEW_STEPS
 from comminsight.semantics.losses import LossLog
 from comminsight.semantics.matcher import Matcher
-from comminsight.semantics.pauses import look_like_parts
+from comminsight.semantics.parts import blocks_of, content_period
+from comminsight.semantics.pauses import pause_period
 from comminsight.semantics.symbols import SymbolCoder
 from comminsight.semantics.template import Sequence, Template, sequence_label
 from comminsight.semantics.topology import topology_faults
@@ -42,6 +44,8 @@ _MAY_STILL_COME = {REASON_NO_STEPS, REASON_TOO_FEW_OPS, TOO_FEW_STEPS}
 _LEARNING_STEPS = 5  # by then one with an anchor in every step has learnt what it needs
 _ROLE_OPS = 1024  # what these do not tell of a role, more will hardly tell
 _MAX_LEARNING_OPS = 98_304  # within what a session holds at most
+_PAUSED_STEPS = 64  # of a template that pauses may refute: four rounds of 16 microbatches
+_PAUSED_OPS = 8192  # more are not waited for
 
 
 @dataclass(slots=True)
@@ -55,6 +59,7 @@ class Trial:
     steps: list[StepSummary] = field(default_factory=list)
     n_ops: int = 0
     is_end: bool = False
+    n_parts: int = 0
 
     @property
     def is_learning(self) -> bool:
@@ -87,6 +92,7 @@ class Trial:
             n_open=n_open, n_anchor=n_anchor, n_close=n_close, n_steps=len(self.steps),
             covered_ops_ratio=covered / self.n_ops if self.n_ops else 0.0,
             reason=self.reason, missing_symbols=self.missing, n_ops=self.n_ops,
+            n_parts=self.n_parts,
         )  # fmt: skip
 
 
@@ -153,13 +159,34 @@ class Judge:
         steps = machine.feed(rows)
         n_steps = len(steps) + int(is_end and machine.is_proved)
         reason = REASON_CHOSEN if n_steps >= min_steps else REASON_NO_STEPS
-        if not reason and resolved.is_refuted_by_pauses and look_like_parts(steps):
+        n_parts = 0 if reason else _n_parts(resolved, steps, rows, comms)
+        if n_parts:
             reason = REASON_PARTS
-        elif not reason and not is_end and len(rows) < resolved.patience_ops:
+        elif not reason and not is_end and _is_early(resolved, len(steps), len(rows)):
             reason = REASON_TOO_FEW_OPS
         return Trial(
-            template=resolved, reason=reason, machine=machine, steps=steps, n_ops=len(rows)
-        )
+            template=resolved, reason=reason, machine=machine, steps=steps, n_ops=len(rows),
+            n_parts=n_parts,
+        )  # fmt: skip
+
+
+def _n_parts(
+    template: Template, steps: list[StepSummary], rows: np.ndarray, comms: CommTable
+) -> int:
+    """How many of the found steps are one, by what they hold and by the pauses between them; 0
+    where nothing speaks against one each."""
+    blocks = blocks_of(steps, rows, comms)
+    if blocks is None:
+        return 0
+    n_parts = content_period(blocks, is_iteration=template.is_iteration)
+    return n_parts or (pause_period(blocks) if template.is_refuted_by_pauses else 0)
+
+
+def _is_early(template: Template, n_steps: int, n_ops: int) -> bool:
+    """Whether more ops may still refute the template."""
+    if n_ops < template.patience_ops:
+        return True
+    return template.is_refuted_by_pauses and n_steps < _PAUSED_STEPS and n_ops < _PAUSED_OPS
 
 
 def _topology_reason(
