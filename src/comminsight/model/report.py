@@ -12,7 +12,7 @@ from comminsight.model.layout import ParallelLayout
 from comminsight.model.topology import Communicator
 from comminsight.model.verdict import Coverage, Message, Verdict
 
-REPORT_SCHEMA_VERSION = "1.5.0"  # major: a key went or changed meaning; minor: a key came
+REPORT_SCHEMA_VERSION = "1.6.0"  # major: a key went or changed meaning; minor: a key came
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +41,8 @@ class StepRow(msgspec.Struct, frozen=True, kw_only=True):
     """One step over all ranks (mean over the ranks that have it).
 
     ``phase_ns`` is the time in each kind of phase, by ``PhaseKind``: a mean over the ranks with
-    phases; kinds may overlap. ``n_lost`` and ``n_late`` count records of all ranks.
+    phases; kinds may overlap, and what lies in none of them is unknown. ``n_microbatches`` is 0
+    where no rank knows or ranks differ. ``n_lost`` and ``n_late`` count records of all ranks.
     """
 
     step: int
@@ -55,6 +56,7 @@ class StepRow(msgspec.Struct, frozen=True, kw_only=True):
     phase_ns: dict[str, int] = {}
     n_lost: int = 0
     n_late: int = 0
+    n_microbatches: int = 0
 
 
 class RankRow(msgspec.Struct, frozen=True, kw_only=True):

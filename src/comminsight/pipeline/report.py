@@ -9,7 +9,7 @@ from comminsight.analysis.alignment import AlignedStep
 from comminsight.analysis.measures import excluded_steps, mean_over_complete
 from comminsight.model.measures import StragglerMeasures
 from comminsight.model.report import REPORT_SCHEMA_VERSION, RankRow, RunFacts, RunReport, StepRow
-from comminsight.model.step import Phase, StepSummary
+from comminsight.model.step import Phase, PhaseKind, StepSummary
 from comminsight.model.tally import Tally
 from comminsight.model.verdict import Coverage, Message, Verdict
 from comminsight.pipeline.parallel import RunRoles
@@ -36,18 +36,29 @@ def step_row(step: AlignedStep, world_size: int) -> StepRow:
         phase_ns=mean_phases(members),
         n_lost=sum(m.n_lost for m in members),
         n_late=sum(m.n_late for m in members),
+        n_microbatches=number_of_microbatches(members),
     )
+
+
+def number_of_microbatches(members: Sequence[StepSummary]) -> int:
+    """What the phases of the step tell on all ranks that tell it; 0 where they differ or none
+    does."""
+    told = {phase.n_microbatches for own in members for phase in own.phases} - {0}
+    return told.pop() if len(told) == 1 else 0
 
 
 def mean_phases(members: Sequence[StepSummary]) -> dict[str, int]:
     """Time in each kind of phase, a mean over the members that have phases, in the order in which
-    the kinds first begin."""
+    the kinds first begin. Time of a step in no phase is unknown."""
     with_phases = [own for own in members if own.phases]
     begins: dict[str, int] = {}
     sums: dict[str, int] = defaultdict(int)
     for own in with_phases:
         for kind, duration_ns in phase_times(own.phases).items():
             sums[kind] += duration_ns
+        if (unsaid_ns := own.span_ns - covered_ns(own.phases)) > 0:
+            sums[PhaseKind.UNKNOWN.value] += unsaid_ns
+            begins.setdefault(PhaseKind.UNKNOWN.value, own.span_ns)
         for phase in own.phases:
             offset_ns = phase.start_ns - own.start_ns
             begins[phase.kind.value] = min(begins.get(phase.kind.value, offset_ns), offset_ns)
@@ -65,6 +76,15 @@ def phase_times(phases: Sequence[Phase]) -> dict[str, int]:
         start_ns = max(phase.start_ns, until.get(kind, phase.start_ns))
         covered[kind] += max(0, phase.end_ns - start_ns)
         until[kind] = max(phase.end_ns, start_ns)
+    return covered
+
+
+def covered_ns(phases: Sequence[Phase]) -> int:
+    """Time in any phase."""
+    covered, until = 0, 0
+    for phase in sorted(phases, key=lambda own: own.start_ns):
+        covered += max(0, phase.end_ns - max(phase.start_ns, until))
+        until = max(until, phase.end_ns)
     return covered
 
 

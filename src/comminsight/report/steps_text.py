@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from comminsight.model.report import StepRow
 from comminsight.model.verdict import Coverage, Message
-from comminsight.model.views import UNFINISHED_NS, OpRow, StepOps, TemplateScore
+from comminsight.model.views import UNFINISHED_NS, OpRow, PhaseRow, StepOps, TemplateScore
 from comminsight.report import numbers
 from comminsight.report.catalogue import Catalogue
 from comminsight.report.page import Column, Page
@@ -23,6 +23,13 @@ OP_COLUMNS = (
     Column("wait_ms"),
     Column("waited_for"),
     Column("state", 10),
+)
+PHASE_COLUMNS = (
+    Column("phase", 10),
+    Column("microbatch", 12),
+    Column("start_ms"),
+    Column("duration_ms"),
+    Column("ops"),
 )
 PHASES_PER_TABLE = 6  # fit a narrow terminal
 GAP_COLUMNS = (Column("n_lost"), Column("n_late"))
@@ -92,13 +99,19 @@ def _write_phases(page: Page, steps: Sequence[StepRow]) -> None:
     for first in range(0, len(kinds), PHASES_PER_TABLE):
         shown = kinds[first : first + PHASES_PER_TABLE]
         columns = [Column("step"), *(Column(f"phase_{kind}") for kind in shown)]
-        page.table(columns, [_phase_cells(row, shown) for row in rows])
+        is_last = first + PHASES_PER_TABLE >= len(kinds)
+        if has_microbatches := is_last and any(row.n_microbatches for row in rows):
+            columns.append(Column("microbatches"))
+        cells = [_phase_cells(row, shown, is_counted=has_microbatches) for row in rows]
+        page.table(columns, cells)
     page.note(page.words.text("note.phases"))
 
 
-def _phase_cells(row: StepRow, kinds: Sequence[str]) -> tuple[str, ...]:
+def _phase_cells(row: StepRow, kinds: Sequence[str], *, is_counted: bool) -> tuple[str, ...]:
     times = [row.phase_ns.get(kind) for kind in kinds]
-    cells = ("-" if time_ns is None else numbers.milliseconds(time_ns) for time_ns in times)
+    cells = ["-" if time_ns is None else numbers.milliseconds(time_ns) for time_ns in times]
+    if is_counted:
+        cells.append(numbers.count(row.n_microbatches) if row.n_microbatches else "-")
     return (numbers.count(row.step), *cells)
 
 
@@ -145,7 +158,34 @@ def render_ops(view: StepOps, *, lang: str = "en", width: int = 80, color: bool 
         marked=[number for number, row in enumerate(view.ops) if row.state != "done"],
     )
     page.note(words.text("note.offsets"))
+    _write_phases_of_step(page, view.phases)
     return page.text()
+
+
+def _write_phases_of_step(page: Page, phases: Sequence[PhaseRow]) -> None:
+    """When each phase was, and of which microbatch, counted from 1."""
+    if not phases:
+        return
+    page.heading("phases_of_step")
+    page.table(PHASE_COLUMNS, [_phase_row(phase, page.words) for phase in phases])
+
+
+def _phase_row(phase: PhaseRow, words: Catalogue) -> tuple[str, ...]:
+    return (
+        words.text(f"column.phase_{phase.kind}"),
+        _microbatch(phase, words),
+        numbers.milliseconds(phase.start_offset_ns),
+        numbers.milliseconds(phase.duration_ns),
+        numbers.count(phase.n_ops) if phase.n_ops else "-",
+    )
+
+
+def _microbatch(phase: PhaseRow, words: Catalogue) -> str:
+    if phase.microbatch < 0:
+        return "-"
+    if not phase.n_microbatches:
+        return numbers.count(phase.microbatch + 1)
+    return words.text("note.microbatch_of", n=phase.microbatch + 1, total=phase.n_microbatches)
 
 
 def _op_cells(row: OpRow, words: Catalogue) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -9,7 +10,13 @@ from comminsight.analysis.alignment import AlignedStep
 from comminsight.model.event import NOTICE_DTYPE, OP_DTYPE
 from comminsight.model.ops import NoticeReason, RecordKind
 from comminsight.model.step import Phase, PhaseKind, StepEvidence, StepSummary
-from comminsight.pipeline.report import mean_phases, phase_times, step_row
+from comminsight.pipeline.report import (
+    covered_ns,
+    mean_phases,
+    number_of_microbatches,
+    phase_times,
+    step_row,
+)
 from comminsight.pipeline.step_changes import step_changes
 from tests.unit.pipeline.test_ends import session
 
@@ -120,6 +127,25 @@ def test_means_over_the_ranks_that_have_phases():
     ]  # fmt: skip
     row = step_row(AlignedStep(0, {own.global_rank: own for own in members}), world_size=3)
     assert (row.n_lost, row.n_late, row.phase_ns["forward"]) == (2, 1, 20 * MS)
+
+
+def test_time_in_no_phase_is_unknown():
+    own = (phase("forward", 10, 20), phase("bubble", 15, 30), phase("unknown", 40, 50))
+    member = msgspec.structs.replace(
+        summary(0, 0, phases=own), start_ns=10 * MS, end_ns=60 * MS, span_ns=50 * MS
+    )
+    assert covered_ns(own) == 30 * MS
+    assert mean_phases([member]) == {
+        "forward": 10 * MS, "bubble": 15 * MS, "unknown": 30 * MS
+    }  # fmt: skip
+
+
+def test_microbatches_are_counted_where_the_ranks_agree():
+    def told(*counts):
+        own = [msgspec.structs.replace(phase("forward", 0, 1), n_microbatches=n) for n in counts]
+        return number_of_microbatches([summary(n, 0, phases=(one,)) for n, one in enumerate(own)])
+
+    assert (told(4, 0, 4), told(4, 8), told(0)) == (4, 0, 0)
 
 
 @pytest.mark.parametrize(("last", "code"), [(59, "slower_for_a_time"), (99, "slower")])

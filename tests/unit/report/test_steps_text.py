@@ -3,7 +3,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from comminsight.model.verdict import Message
-from comminsight.model.views import UNFINISHED_NS, OpRow, StepOps, TemplateScore
+from comminsight.model.views import UNFINISHED_NS, OpRow, PhaseRow, StepOps, TemplateScore
 from comminsight.report.steps_text import (
     render_ops,
     render_step_changes,
@@ -67,7 +67,7 @@ Seen
 def test_phases_and_gaps_have_columns_where_there_are_any() -> None:
     phases = {"forward": 30 * MS, "grad_sync": 12 * MS}
     rows = [
-        replace(step_row(0, 114), phase_ns=phases),
+        replace(step_row(0, 114), phase_ns=phases, n_microbatches=8),
         replace(step_row(1, 166), phase_ns={"backward": 41 * MS}, n_lost=2, n_late=1),
         step_row(2, 0),
     ]
@@ -81,9 +81,9 @@ Steps of run-1
      2        -       90.0       -      4   33  yes          0     0  ddp
 
 Time per phase in ms
-  step  forward  grad sync  backward
-     0     30.0       12.0         -
-     1        -          -      41.0
+  step  forward  grad sync  backward  microbatches
+     0     30.0       12.0         -             8
+     1        -          -      41.0             -
 """
     )
 
@@ -141,6 +141,29 @@ Rank 2, step 7: 3 ops in 90.0 ms
   member entered
 """
     )
+
+
+def test_phases_of_a_step_name_their_microbatch() -> None:
+    given = view(op_row(1))
+    rows = (
+        PhaseRow(kind="forward", start_offset_ns=0, duration_ns=30 * MS, n_ops=12,
+                 microbatch=2, n_microbatches=8),
+        PhaseRow(kind="bubble", start_offset_ns=30 * MS, duration_ns=5 * MS, n_ops=1),
+        PhaseRow(kind="backward", start_offset_ns=35 * MS, duration_ns=50 * MS, microbatch=0),
+    )  # fmt: skip
+    text = render_ops(replace(given, phases=rows))
+    assert (
+        text.removeprefix(render_ops(given))
+        == """\
+
+Phases
+  phase     microbatch  start ms  took ms  ops
+  forward   3 of 8           0.0     30.0   12
+  bubble    -               30.0      5.0    1
+  backward  1               35.0     50.0    -
+"""
+    )
+    assert "第 3/8 个" in render_ops(replace(given, phases=rows), lang="zh")
 
 
 def test_a_wide_terminal_shows_the_program_order_too() -> None:
