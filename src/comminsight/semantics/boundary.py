@@ -8,6 +8,11 @@ the middle of a large step does not split it. Close seen: the step ends at Close
 to the next Open are counted *between*. Close lost but Anchor seen: it ends at the last op before
 the next Open. The first completion of Anchor and of Close counts; an op that failed completes none.
 
+In a template with *work* an Anchor or Close counts from the first work of its step on: what is
+complete before is a microbatch's, or an evaluation's. What stands before the usual lead of that
+work is left out of the step if it is no training (see ``lead``): those ops count as between the
+steps, and the period of the step before them has ended where they begin.
+
 A step is emitted when the next Open is complete: only then are its period, its gap and the ops
 after it known, and nothing about it changes later. There is no tail flush: at explicit end a step
 whose Close was seen (or its Anchor, if the template says so) is emitted with period and gap 0;
@@ -23,11 +28,12 @@ from itertools import chain
 import msgspec
 import numpy as np
 
-from comminsight.model.event import OP_DTYPE
-from comminsight.model.ops import P2P_OPS, OpFlag, OpState
-from comminsight.model.step import StepEnd, StepEvidence, StepSummary
+from comminsight.model.ops import OpState
+from comminsight.model.step import StepEnd, StepSummary
 from comminsight.model.topology import SessionIdentity
 from comminsight.semantics.comm_table import CommTable
+from comminsight.semantics.held_ops import HeldOps, OpAt
+from comminsight.semantics.lead import LeadWatch, OpenStep
 from comminsight.semantics.losses import LossLog
 from comminsight.semantics.matcher import AnyMatcher, Hits
 from comminsight.semantics.phases import Cut, PhaseSnapshot, PhaseTrace
@@ -35,37 +41,7 @@ from comminsight.semantics.symbols import SymbolCoder, columns_of
 from comminsight.semantics.template import Template
 
 END_OF_TIME_NS = 1 << 62
-_GRAPH = int(OpFlag.GRAPH)  # plain: a flag enumeration answers slowly
 _IS_FAILED = np.isin(np.arange(256), (OpState.FAILED, OpState.ABORTED))
-# a view of the record with the few fields that evidence needs, in the order in which `_op` reads
-_EVIDENCE_DTYPE = OP_DTYPE[[
-    "seq", "start_ns", "end_ns", "size_bytes", "comm_index", "peer_or_root", "op_seq", "match_seq",
-    "func_seq", "flags", "op",
-]]  # fmt: skip
-
-
-class OpAt(msgspec.Struct, frozen=True):
-    """An op of the committed stream: its position, what it proves, and its end."""
-
-    position: int
-    evidence: StepEvidence
-    end_ns: int
-
-
-class OpenStep(msgspec.Struct, kw_only=True):
-    """The step in progress."""
-
-    first: OpAt
-    open_last: int
-    anchor: OpAt | None = None
-    close: OpAt | None = None
-
-    def forget_from(self, position: int) -> None:
-        """Drop an Anchor or Close found at or after a position: it is the next step's."""
-        if self.anchor is not None and self.anchor.position >= position:
-            self.anchor = None
-        if self.close is not None and self.close.position >= position:
-            self.close = None
 
 
 class BoundarySnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +56,7 @@ class BoundarySnapshot(msgspec.Struct, frozen=True, kw_only=True):
     states: list[list[int]]
     tail: bytes
     step: OpenStep | None
+    is_usual: bool
     phases: PhaseSnapshot
 
 
@@ -91,18 +68,18 @@ class BoundaryMachine:
     ) -> None:
         self.template = template
         self.step: OpenStep | None = None
-        self.position = 0
         self.n_steps = 0
         self.n_before = 0  # ops before the first Open
-        self.n_between = 0  # ops after a Close and before the next Open
+        self.n_between = 0  # ops after a Close and before the next Open, or left out of a step
         self.n_hits = [0, 0, 0]
         self.losses = losses
         self._identity, self._comms = identity, comms
-        self._coder, self._matchers = _compile(template)
+        self._coder, self._matchers = compiled(template)
         self._n_tail = max(matcher.max_length for matcher in self._matchers) + 1
-        self._tail = np.empty(0, OP_DTYPE)
-        self._seen: dict[int, OpAt] = {}  # of this batch: one op may be First, Anchor and Close
-        self._phases = PhaseTrace(comms, self._n_tail, is_iteration=template.is_iteration)
+        self._held = HeldOps(comms)
+        self._lead = LeadWatch(template, self._coder, comms, self._held)
+        n_tail = self._n_tail + self._lead.n_ops  # of these may be the first op of the next step
+        self._phases = PhaseTrace(comms, n_tail, is_iteration=template.is_iteration)
         self._cuts: list[Cut] = []  # of the steps of this batch
 
     def feed(self, rows: np.ndarray) -> list[StepSummary]:
@@ -111,18 +88,16 @@ class BoundaryMachine:
             return []
         columns = columns_of(rows, self._comms)
         classes = self._coder.encode(rows, self._comms, columns)
-        self._seen.clear()
+        self._held.take(rows)
         hits = [matcher.feed(classes, self.position) for matcher in self._matchers]
         failed = np.flatnonzero(_IS_FAILED.take(rows["state"]))
         if len(failed):  # it proves nothing: the step did not get behind it
             hits[1:] = [found.without(failed + self.position) for found in hits[1:]]
-        for kind, found in enumerate(hits):
+        for kind, found in enumerate(hits[:3]):
             self.n_hits[kind] += len(found)
         self._phases.feed(rows, columns)
-        steps = self._with_phases(list(self._walk(rows.view(_EVIDENCE_DTYPE), *hits)))
-        self.position += len(rows)
-        joined = rows if len(rows) >= self._n_tail else np.concatenate([self._tail, rows])
-        self._tail = joined[-self._n_tail :].copy()
+        steps = self._with_phases(list(self._walk(*hits)))
+        self._keep()
         if self.step is None:
             self._phases.forget(self.position - self._n_tail)
         else:
@@ -136,16 +111,21 @@ class BoundaryMachine:
         if step is None or not self.is_proved:
             return []
         self.step = None
-        last = self._end_step(step, np.empty(0, _EVIDENCE_DTYPE), None, END_OF_TIME_NS)
+        last = self._end_step(step, None, END_OF_TIME_NS)
         return self._with_phases([last])
 
     @property
     def is_proved(self) -> bool:
         """Whether an explicit end would emit the step in progress."""
         step = self.step
-        if step is None:
+        if step is None or (self.template.is_work_behind and step.work < 0):
             return False
         return bool(step.close or (step.anchor and self.template.is_anchor_proof))
+
+    @property
+    def position(self) -> int:
+        """How many ops have been fed."""
+        return self._held.position
 
     @property
     def opened_at(self) -> int:
@@ -164,6 +144,14 @@ class BoundaryMachine:
         """Emitted steps whose phases are unknown altogether: ops lost, late or too many."""
         return self._phases.n_unknown
 
+    def _keep(self) -> None:
+        """Hold the ops in which the next boundary, or the step in progress, may begin."""
+        end = self._held.until
+        n = self._n_tail + self._lead.n_needed(self.step, end)
+        if self.step is not None:
+            self._lead.count_gone(self.step, end - n)
+        self._held.keep(n)
+
     def _with_phases(self, steps: list[StepSummary]) -> list[StepSummary]:
         self._phases.close(steps, self._cuts)
         self._cuts.clear()
@@ -171,44 +159,69 @@ class BoundaryMachine:
 
     # the walk from Open to Open
 
-    def _walk(
-        self, rows: np.ndarray, opens: Hits, anchors: Hits, closes: Hits
-    ) -> Iterator[StepSummary]:
+    def _walk(self, opens: Hits, anchors: Hits, closes: Hits, works: Hits) -> Iterator[StepSummary]:
         if self.step is None:
             found = opens.next_from(0)
             if found is None:
                 return
             self.n_before = found[0]
-            self.step = OpenStep(first=self._op(rows, found[0]), open_last=found[1])
-        while (found := self._next_open(rows, self.step, opens, anchors, closes)) is not None:
-            following = self._op(rows, found[0])
-            final_ns = self._op(rows, found[1]).evidence.start_ns
-            yield self._end_step(self.step, rows, following, final_ns)
+            self.step = OpenStep(first=self._held.op(found[0]), open_last=found[1])
+        hits = opens, anchors, closes, works
+        while (found := self._next_open(self.step, *hits)) is not None:
+            following = self._held.op(found[0])
+            if self.template.is_work_behind and self.step.work < 0:
+                self._leave_out(found[0] - self.step.first.position)
+            else:
+                final_ns = self._held.op(found[1]).evidence.start_ns
+                yield self._end_step(self.step, following, final_ns)
             self.step = OpenStep(first=following, open_last=found[1])
 
     def _next_open(
-        self, rows: np.ndarray, step: OpenStep, opens: Hits, anchors: Hits, closes: Hits
+        self, step: OpenStep, opens: Hits, anchors: Hits, closes: Hits, works: Hits
     ) -> tuple[int, int] | None:
-        """The Open that ends the step; notes the step's Anchor and Close on the way."""
-        is_inside = self.template.is_close_inside_open
-        least = step.first.position if is_inside else step.open_last + 1
-        if step.anchor is None and (hit := anchors.next_from(least, step.open_last)):
-            step.anchor = self._op(rows, hit[1])
-        if step.close is None and (hit := closes.next_from(least, step.open_last)):
-            step.close = self._op(rows, hit[1])
+        """The Open that ends the step; notes the step's Anchor, Close and work on the way."""
+        template, until = self.template, step.open_last
+        if template.works and not template.is_work_behind:
+            if step.work < 0 and not self._begin_work(step, works):
+                return None
+            until = max(until, step.work)
+        least = step.first.position if template.is_close_inside_open else step.open_last + 1
+        if step.anchor is None and (hit := anchors.next_from(least, until)):
+            step.anchor = self._held.op(hit[1])
+        if step.close is None and (hit := closes.next_from(least, until)):
+            step.close = self._held.op(hit[1])
         proofs = [op.position for op in (step.anchor, step.close) if op is not None]
         if not proofs:
             return None
+        if step.work < 0 and (hit := works.next_from(min(proofs) + 1)):
+            step.work = hit[1]
         found = opens.next_from(min(proofs) + 1)
         if found is not None:
             step.forget_from(found[0])
         return found
 
-    def _end_step(
-        self, step: OpenStep, rows: np.ndarray, following: OpAt | None, final_ns: int
-    ) -> StepSummary:
+    def _begin_work(self, step: OpenStep, works: Hits) -> bool:
+        """Whether the step's work has begun; leaves out what stands before its lead."""
+        work = works.next_from(step.first.position, step.open_last)
+        if work is None:
+            return False
+        step.work = work[1]
+        first = self._lead.first_of(step, work[0])
+        if first > step.first.position:
+            self._leave_out(first - step.first.position)
+            step.first = self._held.op(first)
+        return True
+
+    def _leave_out(self, n_ops: int) -> None:
+        """Count ops of the step in progress as of none."""
+        if self.n_steps:
+            self.n_between += n_ops
+        else:
+            self.n_before += n_ops
+
+    def _end_step(self, step: OpenStep, following: OpAt | None, final_ns: int) -> StepSummary:
         until = self.position if following is None else following.position
-        last = step.close or self._op(rows, until - 1)
+        last = step.close or self._held.op(until - 1)
         first, next_start_ns = step.first.evidence, END_OF_TIME_NS
         end_ns = max(last.end_ns, last.evidence.start_ns)
         period_ns = gap_ns = 0
@@ -236,24 +249,6 @@ class BoundaryMachine:
             n_late=n_late, n_lost=n_lost,
         )  # fmt: skip
 
-    def _op(self, rows: np.ndarray, position: int) -> OpAt:
-        """The op at a position of this batch or of the tail before it."""
-        if position in self._seen:
-            return self._seen[position]
-        index = position - self.position
-        if index < 0:
-            rows = self._tail.view(_EVIDENCE_DTYPE)
-        (seq, start_ns, end_ns, size_bytes, comm_index, peer_or_root, op_seq, match_seq, func_seq,
-         flags, op) = rows.item(index)  # fmt: skip
-        evidence = StepEvidence(
-            comm_hash=self._comms.hashes.get(comm_index, 0), comm_index=comm_index,
-            role=self._comms.role(comm_index), op=op, op_seq=op_seq, match_seq=match_seq,
-            func_seq=func_seq, size_bytes=size_bytes, start_ns=start_ns, seq=seq,
-            peer=peer_or_root if op in P2P_OPS else -1, is_replay=bool(flags & _GRAPH),
-        )  # fmt: skip
-        self._seen[position] = found = OpAt(position, evidence, end_ns)
-        return found
-
     # snapshot
 
     def snapshot(self) -> BoundarySnapshot:
@@ -262,19 +257,19 @@ class BoundaryMachine:
             template=self.template, position=self.position, n_steps=self.n_steps,
             n_before=self.n_before, n_between=self.n_between, n_hits=list(self.n_hits),
             states=[matcher.states for matcher in self._matchers],
-            tail=self._tail.tobytes(),
+            tail=self._held.tail.tobytes(),
             step=None if self.step is None else msgspec.structs.replace(self.step),
-            phases=self._phases.snapshot(),
+            is_usual=self._lead.is_usual, phases=self._phases.snapshot(),
         )  # fmt: skip
 
     def restore(self, snapshot: BoundarySnapshot) -> None:
         """Continue from a snapshot of the same template."""
-        self.position, self.n_steps = snapshot.position, snapshot.n_steps
+        self._held.restore(snapshot.position, snapshot.tail)
+        self.n_steps, self._lead.is_usual = snapshot.n_steps, snapshot.is_usual
         self.n_before, self.n_between = snapshot.n_before, snapshot.n_between
         self.n_hits = list(snapshot.n_hits)
         for matcher, states in zip(self._matchers, snapshot.states, strict=True):
             matcher.restore(states)
-        self._tail = np.frombuffer(snapshot.tail, OP_DTYPE)
         self._phases.restore(snapshot.phases)
         self.step = msgspec.structs.replace(snapshot.step) if snapshot.step else None
 
@@ -285,9 +280,10 @@ def _proof(step: OpenStep, following: OpAt | None) -> StepEnd:
     return StepEnd.EXPLICIT if following is None else StepEnd.NEXT_OPEN
 
 
-def _compile(template: Template) -> tuple[SymbolCoder, tuple[AnyMatcher, AnyMatcher, AnyMatcher]]:
-    """One coder over all positions of the template, and a matcher per kind of boundary."""
-    groups = (template.opens, template.anchors, template.closes)
+def compiled(template: Template) -> tuple[SymbolCoder, tuple[AnyMatcher, ...]]:
+    """One coder over all positions of the template, and a matcher each of Open, Anchor, Close and
+    work."""
+    groups = (template.opens, template.anchors, template.closes, template.works)
     coder = SymbolCoder(tuple(chain.from_iterable(chain.from_iterable(groups))))
     matchers = []
     column = 0
@@ -297,4 +293,4 @@ def _compile(template: Template) -> tuple[SymbolCoder, tuple[AnyMatcher, AnyMatc
             fits.append(coder.fits[:, column : column + len(sequence)])
             column += len(sequence)
         matchers.append(AnyMatcher(fits))
-    return coder, (matchers[0], matchers[1], matchers[2])
+    return coder, tuple(matchers)

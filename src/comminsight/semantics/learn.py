@@ -34,6 +34,7 @@ from comminsight.semantics.learn_pipeline import close_in_flight
 from comminsight.semantics.matcher import sound_suffix
 from comminsight.semantics.symbols import SymbolCoder
 from comminsight.semantics.template import Position, Sequence, Template
+from comminsight.semantics.work import with_work
 
 _MAX_BLOCK = 512  # gradient ops per step
 _MAX_GRADIENTS = 8192  # gradient ops looked at
@@ -65,7 +66,15 @@ class Gradients:
 def resolve(
     template: Template, rows: np.ndarray, comms: CommTable, min_blocks: int = MIN_BLOCKS
 ) -> Template | str:
-    """The template with Close filled in from the ops seen so far, or the reason why not yet."""
+    """The template with Close and lead filled in from the ops seen so far, or the reason why not
+    yet."""
+    found = _closed(template, rows, comms, min_blocks)
+    return with_work(found, rows, comms, is_end=min_blocks < MIN_BLOCKS)
+
+
+def _closed(
+    template: Template, rows: np.ndarray, comms: CommTable, min_blocks: int
+) -> Template | str:
     if not template.learn:
         return template
     if (learner := _LEARNERS.get(template.learn)) is not None:

@@ -14,6 +14,7 @@ A template file is TOML; the caller reads it and gives the parsed document:
     open = SEQUENCE
     anchor = SEQUENCE                # or "close": the same ops
     close = SEQUENCE
+    work = SEQUENCE                  # what training alone has, at least once per step: gradients
 
 A SEQUENCE is a list of positions, matched by strictly consecutive ops. A position is a table
 ``{role, op, dtype, min_bytes, max_bytes, count, peer}`` (all optional, so ``{}`` is any op), or a
@@ -115,6 +116,10 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     ``is_refuted_by_pauses``: it does not fit where every nth pause between its steps is by far the
     longest, since they are microbatches then.
     ``is_iteration``: a step is an iteration of a serving job, a forward pass from end to end.
+
+    With ``works``, an Anchor or Close before any work of its step ends nothing (see ``work``).
+    ``lead`` is learnt: the usual ops of a step before its work, as counts by kind (see ``lead``).
+    ``is_work_behind`` too: the work stands between the Close and the next Open instead.
     """
 
     name: str
@@ -128,11 +133,14 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     opens: tuple[Sequence, ...] = ()
     anchors: tuple[Sequence, ...] = ()
     closes: tuple[Sequence, ...] = ()
+    works: tuple[Sequence, ...] = ()
     learn: str = ""
     is_close_inside_open: bool = False
     is_anchor_proof: bool = False
     is_refuted_by_pauses: bool = False
     is_iteration: bool = False
+    lead: tuple[tuple[int, int], ...] = ()
+    is_work_behind: bool = False
 
 
 class TemplateFile(msgspec.Struct, frozen=True, kw_only=True):

@@ -76,7 +76,8 @@ def _needed(template: Template) -> list[tuple[str, Positions]]:
 
 
 def _impossible(template: Template) -> Iterator[Fault]:
-    for key, sequence in _needed(template):
+    works = [("work", sequence) for sequence in template.works]
+    for key, sequence in [*_needed(template), *works]:
         for position in sequence:
             if all(_is_impossible(symbol) for symbol in position):
                 label = " or ".join(symbol.label for symbol in position)

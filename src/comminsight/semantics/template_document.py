@@ -29,6 +29,7 @@ def template_document(template: Template) -> dict[str, Any]:
     is_same = template.anchors == template.closes and bool(template.closes)
     entry |= {"anchor": "close"} if is_same else _only("anchor", template.anchors)
     entry |= _only("close", template.closes)
+    entry |= _only("work", template.works)
     entry |= {"learn": template.learn} if template.learn else {}
     for flag in _FLAGS:
         entry |= {flag: True} if getattr(template, flag) else {}

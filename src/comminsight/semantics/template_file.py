@@ -34,7 +34,7 @@ LEARNERS = frozenset({"gradient_bytes", "until_open", "in_flight"})
 _FILE_KEYS = {"file_version", "template"}
 _TEMPLATE_KEYS = {
     "name", "version", "priority", "patience_ops", "topology", "requires", "forbids",
-    "open", "anchor", "close", "learn", "is_close_inside_open", "is_anchor_proof",
+    "open", "anchor", "close", "work", "learn", "is_close_inside_open", "is_anchor_proof",
     "is_refuted_by_pauses", "is_iteration",
 }  # fmt: skip
 _TOPOLOGY_KEYS = {"min_world", "max_world", "groups"}
@@ -191,6 +191,7 @@ def _template(entry: Any, place: _Place) -> Template:
         opens=_alternatives(entry, "open", place),
         anchors=anchor,
         closes=close,
+        works=_alternatives(entry, "work", place),
         learn=learn,
         is_close_inside_open=place.flag(entry, "is_close_inside_open"),
         is_anchor_proof=place.flag(entry, "is_anchor_proof"),

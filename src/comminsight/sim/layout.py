@@ -71,7 +71,9 @@ class SimLayout:
     ``checkpoint_every``-th a pause; before every ``idle_every``-th nobody asks for anything; every
     ``prefill_every``-th iteration of a serving job is a prefill (0: never). Replica ``i`` of the
     ``dp`` coordinate ends ``steps_short[i]`` steps before the others. ``pair_bytes`` are the
-    buckets of the model that a pair trains first.
+    buckets of the model that a pair trains first. ``MEGATRON`` and ``MOE`` reduce a number over all
+    ranks for every microbatch and batch of an evaluation with ``has_batch_metric``, and the one
+    that ends a step before its gradients with ``has_late_gradients``.
     """
 
     schedule: Schedule
@@ -112,6 +114,8 @@ class SimLayout:
     prefill_every: int = 0
     steps_short: tuple[int, ...] = ()
     pair_bytes: tuple[int, ...] = ()
+    has_batch_metric: bool = False
+    has_late_gradients: bool = False
 
     @property
     def dimensions(self) -> frozenset[str]:

@@ -14,6 +14,7 @@ from comminsight.model.ops import DType, Op
 from comminsight.sim.groups import SimGroup
 from comminsight.sim.layout import Schedule, SimLayout
 from comminsight.sim.program import SCALAR_BYTES, Phase, Program, ProgramWriter, with_shared_ops
+from comminsight.sim.schedules_data import evaluate_data
 from comminsight.sim.schedules_job import Writer, programs_of_steps
 
 
@@ -35,6 +36,9 @@ def step_programs(
         n_steps = layout.n_steps(global_rank, steps)
         return programs_of_steps(layout, n_steps, written)
     write = _WRITERS[layout.schedule]
+    if layout.eval_every or layout.checkpoint_every:
+        own = _framed(write), _EVALUATIONS.get(layout.schedule, evaluate_data)
+        return programs_of_steps(layout, steps, written, own)
     writers = [write]
     if layout.has_startup and layout.schedule is Schedule.DDP:
         writers = [_write_first_ddp, _write_second_ddp, write]
@@ -120,25 +124,43 @@ def _write_megatron(writer: ProgramWriter) -> None:
     warm_up = min(layout.microbatches, layout.pp - writer.place.pp - 1)
     for _ in range(warm_up):
         passes.forward()
-    for _ in range(layout.microbatches - warm_up):
-        passes.forward()
+    for microbatch in range(layout.microbatches):
+        if microbatch < layout.microbatches - warm_up:
+            passes.forward()
         passes.backward()
-    for _ in range(warm_up):
-        passes.backward()
+        _reduce_metric(writer)
     passes.finish()
+    if layout.has_late_gradients:
+        writer.call("world", Op.ALL_REDUCE, SCALAR_BYTES)
     writer.label(Phase.GRAD_SYNC)
     slots = [writer.issue("dp", Op.ALL_REDUCE, layout.bucket_bytes) for _ in range(layout.buckets)]
     for slot in slots:
         writer.wait(slot)
     writer.label(Phase.OPTIMIZER)
+    if not layout.has_late_gradients:
+        writer.call("world", Op.ALL_REDUCE, SCALAR_BYTES)
+
+
+def _evaluate_megatron(writer: ProgramWriter) -> None:
+    passes = _PipelinePasses(writer, is_evaluation=True)
+    for _ in range(writer.layout.eval_batches):
+        passes.forward()
+        _reduce_metric(writer)
+    passes.finish()
     writer.call("world", Op.ALL_REDUCE, SCALAR_BYTES)
+
+
+def _reduce_metric(writer: ProgramWriter) -> None:
+    if writer.layout.has_batch_metric:
+        writer.call("world", Op.ALL_REDUCE, SCALAR_BYTES)
 
 
 class _PipelinePasses:
     """Forward and backward of one microbatch; a send is waited for before the next one that way."""
 
-    def __init__(self, writer: ProgramWriter) -> None:
+    def __init__(self, writer: ProgramWriter, *, is_evaluation: bool = False) -> None:
         self._writer = writer
+        self._is_evaluation = is_evaluation
         self._stage = writer.place.pp
         self._last = writer.layout.pp - 1
         self._sends = {-1: -1, +1: -1}
@@ -163,12 +185,13 @@ class _PipelinePasses:
             self._writer.wait(slot)
 
     def _begin(self, phase: Phase) -> None:
-        self._writer.label(phase, self._n_passes[phase])
+        shown = Phase.EVALUATION if self._is_evaluation else phase
+        self._writer.label(shown, self._n_passes[phase])
         self._n_passes[phase] += 1
 
     def _layers(self, duration_ns: int, phase: Phase) -> None:
         for _ in range(self._writer.layout.layers):
-            self._writer.work(duration_ns, phase)
+            self._writer.work(duration_ns, Phase.EVALUATION if self._is_evaluation else phase)
             self._writer.call("tp", Op.ALL_REDUCE, self._writer.layout.activation_bytes)
 
     def _receive(self, direction: int) -> None:
@@ -186,21 +209,34 @@ class _PipelinePasses:
 
 def _write_moe(writer: ProgramWriter) -> None:
     layout = writer.layout
-    for phase, duration_ns in (
-        (Phase.FORWARD, layout.forward_ns),
-        (Phase.BACKWARD, layout.backward_ns),
-    ):
-        for _ in range(layout.layers):
-            writer.work(duration_ns / 2, phase)
-            writer.call("ep", Op.ALL_TO_ALL, layout.activation_bytes, dtype=DType.BFLOAT16)
-            writer.work(duration_ns / 2, phase)
-            writer.call("ep", Op.ALL_TO_ALL, layout.activation_bytes, dtype=DType.BFLOAT16)
+    for _ in range(layout.microbatches):
+        _exchange(writer, Phase.FORWARD, layout.forward_ns)
+        _exchange(writer, Phase.BACKWARD, layout.backward_ns)
+        _reduce_metric(writer)
+    if layout.has_late_gradients:
+        writer.call("world", Op.ALL_REDUCE, SCALAR_BYTES)
     writer.label(Phase.GRAD_SYNC)
     slots = [
         writer.issue("world", Op.ALL_REDUCE, layout.bucket_bytes) for _ in range(layout.buckets)
     ]
     for slot in slots:
         writer.wait(slot)
+    if not layout.has_late_gradients:
+        writer.call("world", Op.ALL_REDUCE, SCALAR_BYTES)
+
+
+def _exchange(writer: ProgramWriter, phase: Phase, duration_ns: int) -> None:
+    """The tokens of one pass through all layers, to their experts and back."""
+    for _ in range(2 * writer.layout.layers):
+        writer.work(duration_ns / 2, phase)
+        size_bytes = writer.layout.activation_bytes
+        writer.call("ep", Op.ALL_TO_ALL, size_bytes, dtype=DType.BFLOAT16)
+
+
+def _evaluate_moe(writer: ProgramWriter) -> None:
+    for _ in range(writer.layout.eval_batches):
+        _exchange(writer, Phase.EVALUATION, writer.layout.forward_ns)
+        _reduce_metric(writer)
     writer.call("world", Op.ALL_REDUCE, SCALAR_BYTES)
 
 
@@ -209,4 +245,8 @@ _WRITERS: dict[Schedule, Writer] = {
     Schedule.FSDP2: _write_fsdp2,
     Schedule.MEGATRON: _write_megatron,
     Schedule.MOE: _write_moe,
+}
+_EVALUATIONS: dict[Schedule, Writer] = {
+    Schedule.MEGATRON: _evaluate_megatron,
+    Schedule.MOE: _evaluate_moe,
 }

@@ -40,12 +40,16 @@ _STEP, _PREFILL, _IDLE, _EVALUATION, _CHECKPOINT, _FIRST = range(6)
 
 
 def programs_of_steps(
-    layout: SimLayout, steps: int, written: Callable[[Writer], Program]
+    layout: SimLayout,
+    steps: int,
+    written: Callable[[Writer], Program],
+    own: tuple[Writer, Writer] | None = None,
 ) -> list[Program]:
-    """The programs of all steps of one rank; ``written`` runs a writer for that rank."""
+    """The programs of all steps of one rank; ``written`` runs a writer for that rank. ``own`` are
+    step and evaluation of a schedule that is written elsewhere."""
     is_megatron = layout.schedule is Schedule.MEGATRON_CORE
-    evaluate = evaluate_megatron if is_megatron else evaluate_data
-    write = _STEPS[layout.schedule]
+    evaluate: Writer = evaluate_megatron if is_megatron else evaluate_data
+    write, evaluate = own or (_STEPS[layout.schedule], evaluate)
     first = FIRST_WRITERS.get(layout.schedule, write)
     writers = (write, write_prefill, idle, evaluate, write_checkpoint, first)
     plans = [_plan(layout, step) for step in range(steps)]

@@ -1,0 +1,159 @@
+"""The lead of a step: its ops from the Open up to the first work, as counts by kind.
+
+An evaluation plays the ops of forward passes, so it looks like the beginning of the step that
+follows it. The lead tells them apart: what stands directly before the work is as many ops of the
+same kinds as in other steps, and what stands before that is no training, because it holds a kind
+of op that no lead has, or the kinds of a lead in other proportions. Further microbatches have the
+same proportions, and nothing is said of them. Where a job goes over to more microbatches that may
+look like an evaluation all the same: proportions tell behind an ordinary step only.
+
+A kind is role, op and direction, and for ops of a fixed size whether it carries numbers or data.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import IntEnum
+
+import msgspec
+import numpy as np
+
+from comminsight.model.ops import Op
+from comminsight.semantics.comm_table import CommTable
+from comminsight.semantics.held_ops import HeldOps, OpAt
+from comminsight.semantics.symbols import PEERS, SymbolCoder, columns_of, directions
+from comminsight.semantics.template import Template
+
+Counts = tuple[tuple[int, int], ...]  # (kind, ops) in ascending order of kinds
+_NUMBERS_BYTES = 64
+_SIZED = np.isin(
+    np.arange(256),
+    (Op.ALL_REDUCE, Op.REDUCE, Op.REDUCE_SCATTER, Op.ALL_GATHER, Op.GATHER, Op.BROADCAST),
+)
+_MAX_ONCE = 2  # ops of a kind that a step may have once, whatever its microbatches
+
+
+class OpenStep(msgspec.Struct, kw_only=True):
+    """The step in progress. ``work`` is the position of its work, -1 for none yet; ``gone`` counts
+    its ops before ``gone_until``, which are held no longer."""
+
+    first: OpAt
+    open_last: int
+    anchor: OpAt | None = None
+    close: OpAt | None = None
+    work: int = -1
+    gone: Counts = ()
+    gone_until: int = 0
+
+    def forget_from(self, position: int) -> None:
+        """Drop what was found at or after a position: it is the next step's."""
+        if self.work >= position:
+            self.work = -1
+        if self.anchor is not None and self.anchor.position >= position:
+            self.anchor = None
+        if self.close is not None and self.close.position >= position:
+            self.close = None
+
+
+class Excess(IntEnum):
+    """What stands before a lead: as more of the same, in other proportions, or of other kinds."""
+
+    ALIKE = 0
+    UNLIKE = 1
+    FOREIGN = 2
+
+
+def kinds(rows: np.ndarray, comms: CommTable) -> np.ndarray:
+    """Kind of each op (u4)."""
+    columns = columns_of(rows, comms)
+    codes = columns.role_op.astype(np.uint32) * len(PEERS)
+    codes += directions(rows, columns.comm, comms)
+    codes *= 2
+    codes += _SIZED.take(rows["op"]) & (rows["size_bytes"] <= _NUMBERS_BYTES)
+    return codes
+
+
+def counted(codes: np.ndarray) -> Counts:
+    """How many ops of each kind."""
+    found, n_ops = np.unique(codes, return_counts=True)
+    return tuple(zip(found.tolist(), n_ops.tolist(), strict=True))
+
+
+def total(counts: Counts) -> int:
+    """How many ops of all kinds."""
+    return sum(n_ops for _, n_ops in counts)
+
+
+def merged(one: Counts, other: Counts) -> Counts:
+    """The counts of both together."""
+    return tuple(sorted((Counter(dict(one)) + Counter(dict(other))).items()))
+
+
+def compare(excess: Counts, lead: Counts) -> Excess:
+    """What the ops before a lead are to it."""
+    found, usual = dict(excess), dict(lead)
+    if found.keys() - usual.keys():
+        return Excess.FOREIGN
+    share = max(n_ops / usual[kind] for kind, n_ops in found.items())
+    # of kinds that every microbatch has, further ones have the same share of what a lead has
+    once = (n_ops - found.get(kind, 0) / share for kind, n_ops in usual.items())
+    return Excess.ALIKE if max(once) <= _MAX_ONCE else Excess.UNLIKE
+
+
+class LeadWatch:
+    """Where a step begins, told when its work does. ``is_usual``: the newest step's lead was as
+    long as it mostly is, or longer by what is no training."""
+
+    __slots__ = ("_coder", "_comms", "_held", "_template", "is_usual", "n_ops")
+
+    def __init__(
+        self, template: Template, coder: SymbolCoder, comms: CommTable, held: HeldOps
+    ) -> None:
+        self.is_usual = False
+        self.n_ops = total(template.lead)
+        self._template, self._coder, self._comms, self._held = template, coder, comms, held
+
+    def first_of(self, step: OpenStep, work: int) -> int:
+        """Position of the first op of the step, whose work begins at ``work``."""
+        opened, first = step.first.position, work - self.n_ops
+        if not self.n_ops or first <= opened:
+            self.is_usual = first == opened
+            return opened
+        self.is_usual = self._is_beginning(step, first, work)
+        return first if self.is_usual else opened
+
+    def n_needed(self, step: OpenStep | None, until: int) -> int:
+        """How many of the ops before a position the lead of the step in progress may need."""
+        if step is None or not self.n_ops or step.work >= 0:
+            return 0
+        return min(self.n_ops, until - step.first.position)
+
+    def count_gone(self, step: OpenStep, until: int) -> None:
+        """Count the ops before a position: they will not be held any more."""
+        first = max(step.first.position, step.gone_until)
+        if self.n_ops and step.work < 0 and first < until:
+            codes = kinds(self._held.between(first, until), self._comms)
+            step.gone, step.gone_until = merged(step.gone, counted(codes)), until
+
+    def _is_beginning(self, step: OpenStep, first: int, work: int) -> bool:
+        """Whether a step begins at ``first`` and what stands before it is no training."""
+        held = self._held.between(max(step.first.position, step.gone_until), work)
+        codes = kinds(held, self._comms)
+        if counted(codes[-self.n_ops :]) != self._template.lead:
+            return False
+        if not self._is_open(held[-self.n_ops :]):
+            return False
+        excess = merged(step.gone, counted(codes[: -self.n_ops]))
+        found = compare(excess, self._template.lead)
+        return found is Excess.FOREIGN or (found is Excess.UNLIKE and self.is_usual)
+
+    def _is_open(self, rows: np.ndarray) -> bool:
+        """Whether an Open begins with the first of these ops."""
+        column = 0
+        for sequence in self._template.opens:
+            n = len(sequence)
+            classes = self._coder.encode(rows[:n], self._comms)
+            if len(classes) == n and self._coder.fits[classes, np.arange(column, column + n)].all():
+                return True
+            column += n
+        return False
