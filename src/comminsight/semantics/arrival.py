@@ -9,6 +9,11 @@ from comminsight.model.ops import OpFlag, OpState, RecordKind
 from comminsight.model.records import is_change
 
 NEVER_NS = -(1 << 62)
+_FOREVER_NS = 1 << 62
+_BLOCK = 128  # records of which the least and the largest start are compared at once
+# plain numbers: numpy compares enumerations slowly
+_COLLECTIVE, _P2P, _DRAIN = map(int, (RecordKind.COLLECTIVE, RecordKind.P2P, RecordKind.DRAIN))
+_OPEN, _OVERDUE, _FUTURE_START = int(OpState.OPEN), int(OpState.OVERDUE), int(OpFlag.FUTURE_START)
 
 
 class OrderSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,16 +38,9 @@ class ArrivalSlice:
     """Hot columns of one slice, contiguous, and what each record is."""
 
     __slots__ = (
-        "before",
-        "is_any_op",
-        "is_op",
-        "is_valid",
-        "kind",
-        "rows",
-        "seq",
-        "start",
-        "state",
-    )
+        "_before", "_settings", "_watermark_ns", "is_all_ops", "is_any_op", "is_drain", "is_op",
+        "is_open", "is_overdue", "is_valid", "kind", "rows", "seq", "start", "state",
+    )  # fmt: skip
 
     def __init__(self, rows: np.ndarray, settings: OrderSettings, watermark_ns: int) -> None:
         self.rows = rows
@@ -50,22 +48,59 @@ class ArrivalSlice:
         self.seq = np.ascontiguousarray(rows["seq"])
         self.kind = np.ascontiguousarray(rows["kind"])
         self.state = np.ascontiguousarray(rows["state"])
-        self.is_any_op = (self.kind == RecordKind.COLLECTIVE) | (self.kind == RecordKind.P2P)
-        is_marker = (self.state == OpState.OPEN) | (self.state == OpState.OVERDUE)
-        self.is_op = self.is_any_op & ~is_marker
+        self.is_any_op = (self.kind == _COLLECTIVE) | (self.kind == _P2P)
+        self.is_open = self.is_any_op & (self.state == _OPEN)
+        self.is_overdue = self.is_any_op & (self.state == _OVERDUE)
+        self.is_drain = self.kind == _DRAIN
+        self.is_op = self.is_any_op & ~(self.is_open | self.is_overdue)
+        self.is_all_ops = bool(self.is_op.all())
         self.is_valid = self.is_op & ~self._is_bad(settings)
-        self.before = np.empty(len(rows) + 1, np.int64)  # watermark before each record, and after
-        self.before[0] = watermark_ns
-        self.before[1:] = np.where(self.is_valid, self.start, NEVER_NS)
-        np.maximum.accumulate(self.before, out=self.before)
+        self._settings, self._watermark_ns = settings, watermark_ns
+        self._before: np.ndarray | None = None
 
     def _is_bad(self, settings: OrderSettings) -> np.ndarray:
-        end = self.rows["end_ns"]
-        enqueue = self.rows["enqueue_ns"]
-        is_bad: np.ndarray = (self.start <= 0) | ((self.rows["flags"] & OpFlag.FUTURE_START) != 0)
+        end, enqueue = map(np.ascontiguousarray, (self.rows["end_ns"], self.rows["enqueue_ns"]))
+        is_bad: np.ndarray = (self.start <= 0) | ((self.rows["flags"] & _FUTURE_START) != 0)
         is_bad |= (end > 0) & (self.start - end > settings.start_tolerance_ns)
         is_bad |= (enqueue > 0) & (self.start - enqueue > settings.max_start_lag_ns)
         return is_bad
+
+    @property
+    def before(self) -> np.ndarray:
+        """The watermark before each record, and behind the last."""
+        if self._before is None:
+            self._before = np.empty(len(self.rows) + 1, np.int64)
+            self._before[0] = self._watermark_ns
+            self._before[1:] = self._valid_starts(NEVER_NS)
+            np.maximum.accumulate(self._before, out=self._before)
+        return self._before
+
+    @property
+    def newest_ns(self) -> int:
+        """The watermark behind the last record."""
+        return max(self._watermark_ns, int(self._valid_starts(NEVER_NS).max(initial=NEVER_NS)))
+
+    def may_be_late(self, floor_ns: int) -> bool:
+        """False where no op starts before the cut at it, as far as a glance at blocks of records
+        tells; ``floor_ns`` is the cut at the first. No hold may be in force."""
+        blocks = np.arange(0, len(self.rows), _BLOCK)
+        newest = np.maximum.reduceat(self._valid_starts(NEVER_NS), blocks)
+        newest[0] = max(int(newest[0]), self._watermark_ns)
+        np.maximum.accumulate(newest, out=newest)
+        cuts = np.maximum(newest - self._settings.safe_window_ns, floor_ns)
+        return bool((np.minimum.reduceat(self._valid_starts(_FOREVER_NS), blocks) < cuts).any())
+
+    def follows(self, seq: int) -> bool:
+        """Whether the numbers of the records are those behind ``seq``, none missing."""
+        n = len(self.seq)
+        if int(self.seq[0]) != seq + 1 or int(self.seq[-1]) != seq + n:
+            return False
+        return bool((self.seq[1:] > self.seq[:-1]).all())
+
+    def _valid_starts(self, otherwise_ns: int) -> np.ndarray:
+        return (
+            self.start if self.is_valid.all() else np.where(self.is_valid, self.start, otherwise_ns)
+        )
 
     @property
     def is_change(self) -> np.ndarray:
@@ -91,5 +126,7 @@ class ArrivalSlice:
 
     def previous_start(self, index: int, carried_ns: int) -> int:
         """Start of the last valid op before ``index``."""
+        if self.is_valid[index - 1 : index].any():
+            return int(self.start[index - 1])
         valid = np.flatnonzero(self.is_valid[:index])
         return int(self.start[valid[-1]]) if len(valid) else carried_ns

@@ -123,6 +123,25 @@ class Reorder:
         n_ops = int(np.count_nonzero(part.is_op))
         self.tally.add("order_markers", len(rows) - n_ops)
         self.tally.add("order_bad", n_ops - int(np.count_nonzero(part.is_valid)))
+        if self._is_plain(part):
+            self._watermark_ns, self._last_seq = part.newest_ns, int(part.seq[-1])
+            self._raise_cut(self._watermark_ns)
+            is_kept = part.is_valid
+        else:
+            is_kept = self._kept(part)
+        self._pending.append(rows, is_kept)
+        self._arrival += len(rows)
+        self._last_start_ns = part.previous_start(len(rows), self._last_start_ns)
+
+    def _is_plain(self, part: ArrivalSlice) -> bool:
+        """Whether all are ops, none late, none missing, and nothing holds the cut: then the cut at
+        each record is of no interest."""
+        if self._holds or not part.is_all_ops or not part.follows(self._last_seq):
+            return False
+        return not part.may_be_late(self._cut_ns)
+
+    def _kept(self, part: ArrivalSlice) -> np.ndarray:
+        """Which records become pending; notes holds, losses and the late on the way."""
         spans = list(self._judge(part))
         self._watermark_ns = int(part.before[-1])
         self._raise_cut(self._watermark_ns)
@@ -135,9 +154,8 @@ class Reorder:
             self.tally.add("order_late", int(np.count_nonzero(is_late)))
             self.tally.add("seq_gaps", sum(gaps.values()))
             self._note_losses(part, cuts, np.flatnonzero(is_late | is_change).tolist(), gaps)
-        self._pending.append(rows, part.is_valid & ~is_late)
-        self._arrival += len(rows)
-        self._last_start_ns = part.previous_start(len(rows), self._last_start_ns)
+        kept: np.ndarray = part.is_valid & ~is_late
+        return kept
 
     # the cut and its holds
 
@@ -157,13 +175,11 @@ class Reorder:
 
     def _events(self, part: ArrivalSlice) -> list[int]:
         """Records that open or release a hold: of ops, and drains."""
-        is_open = part.is_any_op & (part.state == OpState.OPEN)
-        is_event = is_open | (part.is_any_op & (part.state == OpState.OVERDUE))
-        is_event |= part.kind == RecordKind.DRAIN
+        is_event = part.is_open | part.is_overdue | part.is_drain
         if not self._holds and not is_event.any():
             return []
         keys = part.keys()
-        held = np.concatenate([np.fromiter(self._holds, np.int64), keys[is_open]])
+        held = np.concatenate([np.fromiter(self._holds, np.int64), keys[part.is_open]])
         where: list[int] = np.flatnonzero(
             is_event | (part.is_any_op & np.isin(keys, held))
         ).tolist()

@@ -235,3 +235,54 @@ def test_drop_frees_and_counts() -> None:
     assert order.n_pending == 0
     assert order.tally["order_dropped"] == 7
     assert flow(order) == (7, 7)
+
+
+def disordered(seed: int, jitter_ms: int, lost: float, bad: float) -> np.ndarray:
+    """600 ops 1 ms apart whose starts are off by up to a jitter; some lost, some impossible, one
+    hold and one drain now and then."""
+    rng = np.random.default_rng(seed)
+    rows = np.repeat(allreduce(1, 1.0), 600)
+    rows["seq"] = np.arange(1, 601)
+    rows["op_seq"] = rows["seq"]
+    rows["start_ns"] = (1000 + rows["seq"] + rng.integers(-jitter_ms, 1, 600)) * MS
+    rows["enqueue_ns"] = 0
+    rows["end_ns"] = rows["start_ns"] + MS
+    rows["start_ns"][rng.random(600) < bad] = 0
+    if seed % 3 == 0:
+        rows["state"][300] = OpState.OPEN
+        rows["kind"][450] = RecordKind.DRAIN
+    return rows[rng.random(600) >= lost]
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("jitter_ms", [0, 90, 103, 130])
+@pytest.mark.parametrize("lost", [0.0, 0.01])
+@pytest.mark.parametrize("chunk", [7, 64, 600])
+def test_a_glance_at_blocks_of_records_decides_as_a_look_at_each_does(
+    seed: int, jitter_ms: int, lost: float, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = disordered(seed, jitter_ms, lost, bad=0.02 * (seed % 2))
+    orders = Reorder(SETTINGS), Reorder(SETTINGS)
+    n_plain = 0
+    for first in range(0, len(rows), chunk):
+        part = rows[first : first + chunk]
+        quick = orders[0].push(part)
+        with monkeypatch.context() as patch:
+            patch.setattr(Reorder, "_is_plain", lambda *_: False)
+            slow = orders[1].push(part)
+        n_plain += len(quick)
+        assert quick.tobytes() == slow.tobytes()
+        assert orders[0].snapshot() == orders[1].snapshot()
+    assert n_plain > 0
+
+
+def test_the_glance_is_enough_for_ops_that_are_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> np.ndarray:
+        pytest.fail("looked at each record")
+
+    monkeypatch.setattr(Reorder, "_kept", refused)
+    order = Reorder(SETTINGS)
+    rows = disordered(1, 20, 0.0, bad=0.02)
+    found = [order.push(rows[first : first + 64]) for first in range(0, 600, 64)] + [order.drain()]
+    assert (np.diff(np.concatenate(found)["start_ns"]) >= 0).all()
+    assert flow(order) == (600, 600)
