@@ -30,6 +30,7 @@ import numpy as np
 
 from comminsight.semantics.comm_table import CommTable
 from comminsight.semantics.learn_close import close_until_open
+from comminsight.semantics.learn_norm import close_at_norm
 from comminsight.semantics.learn_pipeline import close_in_flight
 from comminsight.semantics.matcher import sound_suffix
 from comminsight.semantics.symbols import SymbolCoder
@@ -46,7 +47,9 @@ _MIN_PAUSED_RATIO = 0.9
 _MAX_BAD_RATIO = 0.2  # of the blocks
 _PAUSED_PATIENCE_OPS = 1024  # layers of tensor parallel jobs have pauses too: seen in some steps
 _PAUSE_FACTOR = 1.5  # longer by less is noise
-_LEARNERS = {"until_open": close_until_open, "in_flight": close_in_flight}
+_LEARNERS = {
+    "until_open": close_until_open, "in_flight": close_in_flight, "norm": close_at_norm,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,9 @@ def _closed(
     closes = _closes(template.opens[0][0], blocks)
     if not closes:
         return "bucket_sizes_ambiguous"
-    resolved = msgspec.structs.replace(template, closes=closes, anchors=closes)
+    resolved = msgspec.structs.replace(
+        template, opens=_opens(template.opens[0][0], blocks), closes=closes, anchors=closes
+    )
     if not is_by_pauses:
         return resolved
     return msgspec.structs.replace(
@@ -137,7 +142,7 @@ def _candidates(gradients: Gradients) -> list[tuple[int, int, bool]]:
         found.append((0, sum(sizes[: ends[0]]), False))
     elif len(ends) >= 3 and not _repeats(sizes[ends[0] : ends[1]]):
         found.append((ends[0], sum(sizes[ends[0] : ends[1]]), False))
-    if not ends and (period := _period(sizes)) and len(set(sizes[:period])) > 1:
+    if not ends and (period := _period(sizes)) and _is_one_step(gradients, period):
         found.append((0, sum(sizes[:period]), False))
     found += [(first, sum(sizes[first : first + n]), True) for first, n in _paused(gradients)]
     runs = _paused_runs(gradients, ends)
@@ -162,6 +167,31 @@ def _period(sizes: list[int]) -> int:
         if sizes[period:] == sizes[:-period]:
             return period
     return 0
+
+
+def _is_one_step(gradients: Gradients, period: int) -> bool:
+    """Whether a period of sizes is a step and not several with something an epoch reduces: where
+    shorter ones make up most of it, the pause before it is the longest around it."""
+    sizes = gradients.sizes[:period]
+    if len(set(sizes)) == 1:
+        return False
+    if not _is_mostly_repeats(sizes):
+        return True
+    starts = range(period, len(gradients.sizes) - period + 1, period)
+    is_paused = [_is_paused(gradients.start_ns, first, first + period) for first in starts]
+    return sum(is_paused) >= _MIN_PAUSED_RATIO * max(len(is_paused), 2)
+
+
+def _is_mostly_repeats(run: list[int]) -> bool:
+    """Whether at least half of a run is a shorter run twice or more, one behind the other."""
+    for n in range(1, len(run) // 2 + 1):
+        n_same = longest = 0
+        for one, other in zip(run, run[n:], strict=False):
+            n_same = n_same + 1 if one == other else 0
+            longest = max(longest, n_same)
+        if longest >= n and 2 * (longest + n) >= len(run):
+            return True
+    return False
 
 
 def _paused(gradients: Gradients) -> list[tuple[int, int]]:
@@ -225,6 +255,13 @@ def _partition(gradients: Gradients, first: int, block_bytes: int) -> list[tuple
             block, total_bytes = [], 0
     is_refuted = n_bad > _MAX_BAD_RATIO * (n_bad + len(blocks))
     return None if is_refuted else blocks
+
+
+def _opens(position: Position, blocks: list[tuple[int, ...]]) -> tuple[Sequence, ...]:
+    """Any op of a size that occurs in a step: what an evaluation or an epoch reduces opens none. A
+    step whose first record is lost is opened by its second."""
+    sizes = sorted({size for block in blocks for size in block})
+    return ((tuple(symbol for size in sizes for symbol in _sequence(position, (size,))[0]),),)
 
 
 def _closes(position: Position, blocks: list[tuple[int, ...]]) -> tuple[Sequence, ...]:

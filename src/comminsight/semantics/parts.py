@@ -23,6 +23,7 @@ from comminsight.model.step import StepSummary
 from comminsight.semantics.comm_table import ROLES, CommTable
 from comminsight.semantics.symbols import columns_of
 
+LOOK_LIKE_PARTS = "steps_look_like_parts"  # why a template is not taken
 MIN_ROUNDS = 4
 MAX_PERIOD = 64  # blocks per step
 UNKNOWN_PERIOD = 1  # parts of a step, but of no constant number

@@ -22,7 +22,7 @@ from comminsight.semantics.learn import MIN_BLOCKS, MIN_BLOCKS_AT_END, resolve
 from comminsight.semantics.learn_close import TOO_FEW_STEPS
 from comminsight.semantics.losses import LossLog
 from comminsight.semantics.matcher import Matcher
-from comminsight.semantics.parts import blocks_of, content_period
+from comminsight.semantics.parts import LOOK_LIKE_PARTS, blocks_of, content_period
 from comminsight.semantics.pauses import pause_period
 from comminsight.semantics.symbols import SymbolCoder
 from comminsight.semantics.template import Sequence, Template, sequence_label
@@ -37,7 +37,6 @@ REASON_NO_STEPS = "no_steps"
 REASON_TOO_FEW_OPS = "too_few_ops"
 REASON_TOPOLOGY = "topology_not_met"
 REASON_GROUPS = "groups_not_seen"
-REASON_PARTS = "steps_look_like_parts"
 _TOPOLOGY_REASONS = {REASON_TOPOLOGY, REASON_GROUPS}
 _NEVER_AGAIN = {REASON_FORBIDDEN, REASON_TOPOLOGY}
 _MAY_STILL_COME = {REASON_NO_STEPS, REASON_TOO_FEW_OPS, TOO_FEW_STEPS}
@@ -161,7 +160,7 @@ class Judge:
         reason = REASON_CHOSEN if n_steps >= min_steps else REASON_NO_STEPS
         n_parts = 0 if reason else _n_parts(resolved, steps, rows, comms)
         if n_parts:
-            reason = REASON_PARTS
+            reason = LOOK_LIKE_PARTS
         elif not reason and not is_end and _is_early(resolved, len(steps), len(rows)):
             reason = REASON_TOO_FEW_OPS
         return Trial(

@@ -119,7 +119,7 @@ def _late_anchor(template: Template) -> Iterator[Fault]:
 
 
 def _learning(template: Template) -> Iterator[Fault]:
-    needs_anchor = template.learn == "until_open"
+    needs_anchor = template.learn in {"until_open", "norm"}
     if template.learn and template.closes:
         yield Fault("close", "close is learnt: it cannot be given too", "leave out close or learn")
     elif template.learn and bool(template.anchors) is not needs_anchor:

@@ -30,7 +30,7 @@ from comminsight.semantics.template_lines import FILE, SourceLines
 _Member = TypeVar("_Member", bound=Enum)
 
 MAX_INTEGER = 1 << 62  # more than any op has bytes, and what compares with it fits 64 bits
-LEARNERS = frozenset({"gradient_bytes", "until_open", "in_flight"})
+LEARNERS = frozenset({"gradient_bytes", "until_open", "in_flight", "norm"})
 _FILE_KEYS = {"file_version", "template"}
 _TEMPLATE_KEYS = {
     "name", "version", "priority", "patience_ops", "topology", "requires", "forbids",
