@@ -31,6 +31,8 @@ from comminsight.pipeline.snapshots import (
 from comminsight.semantics.engine import EngineSettings, SessionEngine
 from comminsight.semantics.template import Template
 
+_ENCODER = msgspec.json.Encoder()
+
 
 class SessionStepper:
     """Feed records with numbers above ``delivered_seq``, in order; ``refusal`` says why an earlier
@@ -111,7 +113,8 @@ class SessionStepper:
 
     def _take(self, steps: list[StepSummary]) -> list[StepSummary]:
         self._n_steps += len(steps)
-        self._waiting += [msgspec.json.encode(step) + b"\n" for step in steps]
+        if steps:
+            self._waiting.append(_ENCODER.encode_lines(steps))
         return steps
 
     def _snapshot(self) -> SessionSnapshot:

@@ -36,10 +36,8 @@ class PendingRecords:
     def take_before(self, cut_ns: int) -> np.ndarray:
         """Remove the records that start before the cut, sorted by (start, arrival)."""
         start, words = self._start[: self.n], self._words[: self.n]
-        is_final = start < cut_ns
-        final = np.flatnonzero(is_final)
-        taken = words.take(final[np.argsort(start[final], kind="stable")], axis=0)
-        rest = np.flatnonzero(~is_final)
+        final, rest = _sorted_before(start, cut_ns)
+        taken = words.take(final, axis=0)
         self._words[: len(rest)] = words.take(rest, axis=0)
         self._start[: len(rest)] = start.take(rest)
         self.n = len(rest)
@@ -55,3 +53,14 @@ class PendingRecords:
         words, start = np.empty((capacity, _WORDS), np.int64), np.empty(capacity, np.int64)
         words[: self.n], start[: self.n] = self._words[: self.n], self._start[: self.n]
         self._words, self._start = words, start
+
+
+def _sorted_before(start: np.ndarray, cut_ns: int) -> tuple[np.ndarray, np.ndarray]:
+    """Who starts before the cut, by (start, arrival), and who does not, by arrival."""
+    is_final = start < cut_ns
+    n_final = int(np.count_nonzero(is_final))
+    if 2 * n_final < len(start):  # few go: only these are sorted
+        final = np.flatnonzero(is_final)
+        return final[np.argsort(start[final], kind="stable")], np.flatnonzero(~is_final)
+    order = np.argsort(start, kind="stable")
+    return order[:n_final], np.sort(order[n_final:])

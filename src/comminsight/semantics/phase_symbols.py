@@ -84,7 +84,7 @@ _P2P_SIGNS = np.array(
 def phase_signs(rows: np.ndarray, comms: CommTable, columns: Columns) -> np.ndarray:
     """The number of each op (u4, same length as ``rows``, whose ``columns`` are given)."""
     signs: np.ndarray = _SIGN_OF_CODE.take(columns.role_op)
-    size_bytes = np.ascontiguousarray(rows["size_bytes"])
+    size_bytes = columns.size_bytes
     small = np.flatnonzero(size_bytes <= LOSS_MAX_BYTES)
     if len(small):
         signs[small] = _small_signs(signs[small], size_bytes[small])

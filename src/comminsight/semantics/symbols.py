@@ -8,6 +8,7 @@ bounds that occur in the predicates. Per batch only lookups are left: no predica
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ N_OPS = 16  # op codes told apart
 N_DTYPES = 32
 PEERS = (Peer.ANY, Peer.NEXT, Peer.PREVIOUS)  # by the numbers of ``directions``
 _N_ROLES = len(ROLES)
+_SEND, _RECV = int(Op.SEND), int(Op.RECV)  # plain: numpy compares enumerations slowly
 _FEW_BOUNDS = 8  # up to here comparisons beat a binary search
 
 
@@ -34,10 +36,12 @@ class _Grid:
 
 
 class Columns(NamedTuple):
-    """Of each op: its row of the communicator table, and ``role code * N_OPS + op`` (u2)."""
+    """Of each op: its row of the communicator table, ``role code * N_OPS + op`` (u2), and its size
+    in bytes."""
 
     comm: np.ndarray
     role_op: np.ndarray
+    size_bytes: np.ndarray
 
 
 def columns_of(rows: np.ndarray, comms: CommTable) -> Columns:
@@ -46,7 +50,7 @@ def columns_of(rows: np.ndarray, comms: CommTable) -> Columns:
     code = comms.roles.take(index).astype(np.uint16)
     code *= N_OPS
     code += np.minimum(rows["op"], N_OPS - 1)
-    return Columns(index, code)
+    return Columns(index, code, np.ascontiguousarray(rows["size_bytes"]))
 
 
 class SymbolCoder:
@@ -55,20 +59,7 @@ class SymbolCoder:
     __slots__ = ("_grid", "_kind_of_code", "_of_kind", "fits")
 
     def __init__(self, positions: tuple[Position, ...]) -> None:
-        symbols = tuple(symbol for position in positions for symbol in position)
-        self._grid = _grid_of(symbols)
-        by_code = np.array([_fits_code(symbol, self._grid) for symbol in symbols])
-        kinds, self._kind_of_code = _unique_columns(by_code)
-        by_size = np.array([_fits_size(symbol, self._grid.sizes) for symbol in symbols])
-        by_count = np.array([_fits_count(symbol, self._grid.counts) for symbol in symbols])
-        one_by_one = (
-            kinds[:, :, None, None] & by_size[:, None, :, None] & by_count[:, None, None, :]
-        )
-        shape = one_by_one.shape[1:]
-        per_position = np.array(_any_per_position(positions, one_by_one.reshape(len(symbols), -1)))
-        meanings, classes = _unique_columns(per_position)
-        self.fits: np.ndarray = np.ascontiguousarray(meanings.T)
-        self._of_kind = classes.reshape(shape)
+        self._grid, self._kind_of_code, self._of_kind, self.fits = _compiled(positions)
 
     @property
     def n_classes(self) -> int:
@@ -79,7 +70,7 @@ class SymbolCoder:
         self, rows: np.ndarray, comms: CommTable, columns: Columns | None = None
     ) -> np.ndarray:
         """Class of each op (u2, same length as ``rows``); ``columns`` saves reading them again."""
-        index, code = columns or columns_of(rows, comms)
+        index, code, size_bytes = columns or columns_of(rows, comms)
         if self._grid.has_dtype:
             code = code * N_DTYPES
             code += np.minimum(rows["dtype"], N_DTYPES - 1)
@@ -87,12 +78,32 @@ class SymbolCoder:
             code = code * len(PEERS)
             code += directions(rows, index, comms)
         flat = self._kind_of_code.take(code).astype(np.int64)
-        for bounds, name in ((self._grid.sizes, "size_bytes"), (self._grid.counts, "count")):
-            flat *= len(bounds) + 1
+        for bounds, values in ((self._grid.sizes, size_bytes), (self._grid.counts, rows["count"])):
             if len(bounds):
-                flat += _interval(np.ascontiguousarray(rows[name]), bounds)
+                flat *= len(bounds) + 1
+                flat += _interval(np.ascontiguousarray(values), bounds)
         classes: np.ndarray = self._of_kind.reshape(-1).take(flat)
         return classes
+
+
+@lru_cache(maxsize=256)  # a session tries all templates several times, a worker many sessions
+def _compiled(
+    positions: tuple[Position, ...],
+) -> tuple[_Grid, np.ndarray, np.ndarray, np.ndarray]:
+    """(grid, kind of each code, class of each cell, ``fits``); nobody writes to them."""
+    symbols = tuple(symbol for position in positions for symbol in position)
+    grid = _grid_of(symbols)
+    kinds, kind_of_code = _unique_columns(np.array([_fits_code(s, grid) for s in symbols]))
+    by_size = np.array([_fits_size(symbol, grid.sizes) for symbol in symbols])
+    by_count = np.array([_fits_count(symbol, grid.counts) for symbol in symbols])
+    one_by_one = kinds[:, :, None, None] & by_size[:, None, :, None] & by_count[:, None, None, :]
+    per_position = np.array(_any_per_position(positions, one_by_one.reshape(len(symbols), -1)))
+    meanings, classes = _unique_columns(per_position)
+    fits = np.ascontiguousarray(meanings.T)
+    of_kind = classes.reshape(one_by_one.shape[1:])
+    for shared in (kind_of_code, of_kind, fits):
+        shared.flags.writeable = False
+    return grid, kind_of_code, of_kind, fits
 
 
 def _grid_of(symbols: tuple[Symbol, ...]) -> _Grid:
@@ -167,7 +178,7 @@ def directions(rows: np.ndarray, index: np.ndarray, comms: CommTable) -> np.ndar
     """1 where the peer is the communicator's next rank, 2 where it is the previous one; else 0."""
     peer = rows["peer_or_root"]
     rank, size = comms.ranks.take(index), np.maximum(comms.sizes.take(index), 1)
-    is_p2p = ((rows["op"] == Op.SEND) | (rows["op"] == Op.RECV)) & (peer >= 0) & (rank >= 0)
+    is_p2p = ((rows["op"] == _SEND) | (rows["op"] == _RECV)) & (peer >= 0) & (rank >= 0)
     forward = (peer - rank) % size
     is_pair = size == 2  # both ways round lead to the only peer: larger ranks count as next
     is_next = is_p2p & (forward == 1) & (~is_pair | (peer > rank))
