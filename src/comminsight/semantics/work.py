@@ -27,7 +27,8 @@ from comminsight.semantics.matcher import Hits
 from comminsight.semantics.template import Template
 
 ENDS_WITHOUT_WORK = "ends_without_work"
-_PATIENCE_OPS = 8192  # a job without work so far may be in its first microbatches
+_PATIENCE_OPS = 4096  # a job without work so far may be in its first microbatches
+_LONG_PATIENCE_OPS = 32_768  # the same where it had few ends
 _MAX_BLOCKS = 256
 _MIN_BLOCKS = 3
 _MAX_EMPTY = 64  # ends in a step: more microbatches than that are rather steps without gradients
@@ -70,22 +71,27 @@ def with_work(
     first = opens.next_from(0)
     if first is None or works.next_from(first[0]) is None:
         blocks = _blocks(hits._replace(works=hits.ends))
-        return _without_work(found, _usual(blocks, kinds(rows, comms)))
+        is_sure = len(blocks) > _MAX_EMPTY
+        patience_ops = _PATIENCE_OPS if is_sure else _LONG_PATIENCE_OPS
+        return _without_work(found, _usual(blocks, kinds(rows, comms)), patience_ops)
     tried = _tried(hits)
-    n_behind = sum(block.is_behind for block in tried)
-    if n_behind >= _SHARED * sum(block.work >= 0 for block in tried) > 0:
+    behind = [block.is_behind for block in tried if block.work >= 0]
+    share = sum(behind) / max(len(behind), 1)
+    if share >= _SHARED:
         return _with_work_behind(found, tried)
+    if share > 1 - _SHARED:
+        return ENDS_WITHOUT_WORK
     blocks = _blocks(hits)
     if len(blocks) < _MIN_BLOCKS and not is_end:
         return TOO_FEW_STEPS
     return _with_lead(found, blocks, _usual(blocks, kinds(rows, comms)))
 
 
-def _without_work(template: Template, lead: Counts) -> Template:
+def _without_work(template: Template, lead: Counts, patience_ops: int) -> Template:
     """A job that reduces no gradients: its ends are all there is, and the pauses are asked."""
     return msgspec.structs.replace(
         template, works=template.anchors or template.closes, lead=lead, is_refuted_by_pauses=True,
-        patience_ops=max(template.patience_ops, _PATIENCE_OPS),
+        patience_ops=max(template.patience_ops, patience_ops),
     )  # fmt: skip
 
 
