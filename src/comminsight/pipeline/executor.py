@@ -14,7 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from comminsight.errors import CommInsightError
+from comminsight.errors import CommInsightError, UsageError
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
@@ -95,11 +95,15 @@ class PoolExecutor:
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(_PRELOADED)
         self._pool: ProcessPoolExecutor | None = None
+        self._has_started = False
 
     def map_unordered(
         self, fn: Callable[[Item], Value], items: Iterable[Item], *, retries: int = 2
     ) -> Iterator[Ok[Item, Value] | Err[Item]]:
-        """One result per item as they come."""
+        """One result per item as they come.
+
+        Raises UsageError when the workers cannot start: each imports the script that runs this.
+        """
         left = iter(items)
         suspects: deque[Item] = deque()  # were under way when a worker died
         flight: dict[Future[Ok[Item, Value] | Err[Item]], Item] = {}
@@ -134,12 +138,32 @@ class PoolExecutor:
         self, fn: Callable[[Item], Value], item: Item, retries: int
     ) -> Future[Ok[Item, Value] | Err[Item]]:
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(self._workers, mp_context=self._context)
+            self._pool = self._started()
         try:
             return self._pool.submit(attempt, fn, item, retries)
         except BrokenProcessPool:  # a worker died between two tasks
             self.close()
             return self._submit(fn, item, retries)
+
+    def _started(self) -> ProcessPoolExecutor:
+        """A pool; the first one has been seen to do something."""
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            raise SystemExit  # a worker that imports the script: its starter says what is wrong
+        pool = ProcessPoolExecutor(self._workers, mp_context=self._context)
+        try:
+            if not self._has_started:
+                pool.submit(_answer).result()
+        except BrokenProcessPool as error:
+            pool.shutdown()
+            raise UsageError(
+                "a worker died before it did anything: workers import the script that starts them, "
+                "and start it anew where it does its work while it is imported",
+                code="no_main_guard",
+                next_step='put what the script does into a function, and call it below the line '
+                'if __name__ == "__main__":',
+            ) from error  # fmt: skip
+        self._has_started = True
+        return pool
 
     def _sort_out(
         self,
@@ -160,6 +184,10 @@ class PoolExecutor:
             else:
                 suspects.append(item)
         flight.clear()
+
+
+def _answer() -> None:
+    """A worker that runs this has started."""
 
 
 class _End:

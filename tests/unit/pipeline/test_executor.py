@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -108,3 +110,41 @@ def test_the_workers_are_other_processes(pool: PoolExecutor, tmp_path: Path) -> 
     pids = {int(Path(place).read_text()) for _, place in wanted}
     assert os.getpid() not in pids
     assert 1 <= len(pids) <= 2
+
+
+SCRIPT = """
+from comminsight.pipeline.executor import PoolExecutor
+
+def double(number):
+    return 2 * number
+
+def work():
+    pool = PoolExecutor(2)
+    print(sorted(result.value for result in pool.map_unordered(double, [1, 2, 3])))
+    pool.close()
+"""
+
+
+def run_script(path: Path, ending: str) -> subprocess.CompletedProcess[str]:
+    path.write_text(SCRIPT + ending)
+    return subprocess.run(
+        [sys.executable, str(path)], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_a_script_that_works_while_it_is_imported_is_told_what_to_write(tmp_path: Path) -> None:
+    done = run_script(tmp_path / "script.py", "work()\n")
+    assert done.returncode == 1
+    said = done.stderr.splitlines()[-1]
+    assert "UsageError: a worker died before it did anything" in said
+    assert "freeze_support" not in done.stderr
+    handled = run_script(
+        tmp_path / "handled.py",
+        "try:\n    work()\nexcept Exception as error:\n    print(error.next_step)\n",
+    )
+    assert handled.stdout.rstrip().endswith('if __name__ == "__main__":')
+
+
+def test_a_script_with_the_guard_works(tmp_path: Path) -> None:
+    done = run_script(tmp_path / "script.py", 'if __name__ == "__main__":\n    work()\n')
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[2, 4, 6]\n", "")
