@@ -23,6 +23,8 @@ AT_DEATH = "evidence.at_death"
 AT_CUT = "evidence.at_cut"
 NOT_YET = "evidence.not_yet"
 IN_FLIGHT_SINCE = "evidence.in_flight_since"
+LAGGING = "evidence.lagging"
+SKIPPED = "evidence.skipped"
 STAGE = "evidence.stage"
 CHANNELS = "evidence.channels"
 PENDING = "evidence.pending"
@@ -69,6 +71,8 @@ MISSING_STACK = "missing.stack"
 MISSING_PROGRESS = "missing.progress"
 MISSING_LIVENESS = "missing.liveness"
 MISSING_END_TIME = "missing.end_time"
+MISSING_DUMP_TIME = "missing.dump_time"
+MISSING_UNSEEN_CALL = "missing.unseen_call"
 MISSING_COMMUNICATOR = "missing.communicator"
 MISSING_MEMBERS = "missing.members"
 MISSING_OVERDUE = "missing.overdue"
@@ -133,6 +137,10 @@ CODES: dict[str, tuple[str, ...]] = {
     # where the known records of a dead rank end
     AT_CUT: ("rank", "op", "comm", "match_seq"),
     AT_DEATH: ("rank", "op", "comm", "match_seq", "age_ns"),
+    # ranks in which an op does not end that has ended for ``done``
+    LAGGING: ("ranks", "done", "op", "comm", "match_seq"),
+    # the rank went on to a later op; n_others ranks had done theirs of this kind before it
+    SKIPPED: ("rank", "n_others"),
     # how far the op of these ranks came; stage is a code of its own
     STAGE: ("ranks", "op", "comm", "match_seq", "stage"),
     # channels of one rank that have not stopped, of n_channels
@@ -209,6 +217,10 @@ CODES: dict[str, tuple[str, ...]] = {
     MISSING_LIVENESS: ("ranks",),
     # whether these ranks were gone before the others
     MISSING_END_TIME: ("ranks",),
+    # dumps do not say when they were written
+    MISSING_DUMP_TIME: (),
+    # ranks in a call of which their dump has no entry
+    MISSING_UNSEEN_CALL: ("ranks",),
     # ops in flight on communicators that no table names
     MISSING_COMMUNICATOR: ("n_ops",),
     # members of a communicator that no evidence names

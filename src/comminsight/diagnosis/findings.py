@@ -9,7 +9,7 @@ from comminsight.diagnosis.presence import STANDSTILL_RATIO, WANTED, Instance, O
 from comminsight.diagnosis.stuck_op import IN_KERNEL, Stage, stage_of
 from comminsight.diagnosis.stuck_path import stuck_path
 from comminsight.diagnosis.waitfor import Origin
-from comminsight.model.hang import Liveness, Presence
+from comminsight.model.hang import Liveness, Presence, SkippedOp
 from comminsight.model.verdict import Cause
 
 # share of the overdue limit after which a rank must have been seen to begin an op elsewhere
@@ -44,8 +44,10 @@ def findings(observed: Observed, origins: Iterable[Origin]) -> list[Finding]:
     the same op). Ranks inside an op that still moves are no finding.
     """
     merged: dict[tuple[Cause, object], Finding] = {}
+    origins = list(origins)
+    alone = {origin.ranks[0] for origin in origins if not origin.cycle}
     for origin in origins:
-        found = _judge(observed, origin)
+        found = _judge(observed, origin, alone)
         if found is None:
             continue
         key = (found.cause, found.instance.key if found.instance else found.culprits)
@@ -53,9 +55,10 @@ def findings(observed: Observed, origins: Iterable[Origin]) -> list[Finding]:
     return sorted(merged.values(), key=_weight)
 
 
-def _judge(observed: Observed, origin: Origin) -> Finding | None:
+def _judge(observed: Observed, origin: Origin, alone: set[int]) -> Finding | None:
+    """``alone`` are all ranks that wait for nobody."""
     if origin.cycle:
-        return _judge_cycle(origin)
+        return _judge_cycle(observed, origin)
     (rank,) = origin.ranks
     wanting = [
         one for one in observed.instances
@@ -67,7 +70,7 @@ def _judge(observed: Observed, origin: Origin) -> Finding | None:
         one.presence[rank] is Presence.UNKNOWN for one in wanting
     ):
         return Finding(Cause.NO_VERDICT, origin, (rank,), origin.victims, wanting[0])
-    first = next(one for one in wanting if one.presence[rank] is not Presence.UNKNOWN)
+    first = _first_wanting(wanting, rank, alone)
     if observed.is_gone(rank):
         return Finding(
             _cause_of_gone(observed, rank, first), origin, (rank,), origin.victims, first
@@ -75,6 +78,10 @@ def _judge(observed: Observed, origin: Origin) -> Finding | None:
     inside = _judge_inside(observed, origin, rank)
     if inside is not None:
         return inside
+    if unnamed := next(
+        (one for one in observed.instances if one.n_unnamed and rank in one.waiters), None
+    ):
+        return Finding(Cause.NO_VERDICT, origin, (), (*origin.victims, rank), unnamed)
     if first.presence[rank] is Presence.BEHIND:
         return Finding(cause_behind(first, rank), origin, (rank,), origin.victims, first)
     limit_ns = observed.event.overdue_limit_ns
@@ -88,7 +95,23 @@ def _judge(observed: Observed, origin: Origin) -> Finding | None:
 def cause_behind(instance: Instance, rank: int) -> Cause:
     """What holds back a rank that called the op, by how far its op came."""
     own = next(op for op in instance.ops if op.global_rank == rank)
-    return _CAUSE_OF_STAGE[stage_of(own)]
+    return _CAUSE_OF_STAGE.get(stage_of(own), Cause.ALL_PRESENT_STUCK)
+
+
+def _first_wanting(wanting: list[Instance], rank: int, alone: set[int]) -> Instance:
+    """The op that a rank is missed in to begin with: one that other origins are missed in as well
+    before one of its own, so that they make one finding; of these the oldest."""
+    known = [one for one in wanting if one.presence[rank] is not Presence.UNKNOWN]
+    return max(known, key=lambda one: (len(alone & set(one.ranks(*WANTED))), -one.start_ns))
+
+
+def skip_of(observed: Observed, rank: int, instance: Instance | None) -> SkippedOp | None:
+    """That the rank went past this op, where the order of its calls tells it."""
+    if instance is None or instance.key.is_p2p:
+        return None
+    place = rank, instance.key.comm_id, instance.key.match_seq
+    skips = observed.event.skipped
+    return next((s for s in skips if (s.global_rank, s.comm_id, s.match_seq) == place), None)
 
 
 def went_on(observed: Observed, rank: int, instance: Instance) -> int:
@@ -96,7 +119,12 @@ def went_on(observed: Observed, rank: int, instance: Instance) -> int:
     return observed.states[rank].last_event_ns - instance.start_ns
 
 
-def _judge_cycle(origin: Origin) -> Finding:
+def _judge_cycle(observed: Observed, origin: Origin) -> Finding:
+    skipping = [e for e in origin.cycle if skip_of(observed, e.waited_for, e.instance)]
+    if len(skipping) == 1:  # the others keep to the order that everybody else keeps to
+        rank, instance = skipping[0].waited_for, skipping[0].instance
+        victims = {*origin.victims, *origin.ranks} - {rank}
+        return Finding(Cause.CONTROL_FLOW_SKIP, origin, (rank,), tuple(sorted(victims)), instance)
     oldest = min((edge.instance for edge in origin.cycle), key=lambda one: one.start_ns)
     kinds = {edge.instance.key.is_p2p for edge in origin.cycle}
     # one waits for a message, the other has gone on to a collective without sending it
@@ -110,15 +138,22 @@ def _judge_cycle(origin: Origin) -> Finding:
 def _judge_inside(observed: Observed, origin: Origin, rank: int) -> Finding | None:
     """The op that ``rank`` stands in although all its members are there.
 
-    A transfer that both sides have begun is no evidence, unless their kernels run: its end is seen
-    when somebody waits for it, and a rank that computes on has not waited yet.
+    One that has ended for others names the ranks in whom it has not. A transfer that both sides
+    have begun is no evidence, unless their kernels run or ends are told by themselves: otherwise
+    its end is seen when somebody waits for it, and a rank that computes on has not waited yet.
     """
     needed_ns = STANDSTILL_RATIO * observed.event.overdue_limit_ns
+    lags = [one for one in observed.instances if rank in one.lagging]
+    if lags:
+        most = max(lags, key=lambda one: (len(one.lagging), -one.start_ns))
+        held = tuple(sorted(set(origin.victims) - set(most.lagging)))
+        return Finding(Cause.ALL_PRESENT_STUCK, origin, most.lagging, held, most)
     for instance in observed.instances:
         if rank not in instance.waiters or not instance.is_complete:
             continue
         gone = tuple(r for r in sorted(instance.presence) if observed.is_gone(r))
-        is_begun_only = instance.key.is_p2p and not _is_running(instance)
+        is_told = observed.event.tells_ends or _is_running(instance)
+        is_begun_only = instance.key.is_p2p and not is_told
         if not gone and (is_begun_only or instance.age_ns < needed_ns):
             continue
         cause, culprits = Cause.RANK_DEAD, gone

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from comminsight.diagnosis import codes
 from comminsight.diagnosis.chain import dtype_name, op_name
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.findings import Finding, went_on
+from comminsight.diagnosis.findings import Finding, skip_of, went_on
 from comminsight.diagnosis.miscounts import missing_counts
 from comminsight.diagnosis.presence import Instance, Observed
 from comminsight.diagnosis.signatures import Mismatch
@@ -28,6 +28,9 @@ def evidence_of(observed: Observed, found: Finding, direct: tuple[int, ...]) -> 
     in_flight = codes.IN_FLIGHT_SINCE if is_cut(observed, instance) else codes.IN_FLIGHT
     if found.origin.cycle:
         yield from _cycle(found)
+    elif instance is not None and instance.lagging:
+        done = list(instance.ranks(Presence.DONE))
+        yield _instance_evidence(codes.LAGGING, instance, instance.lagging, done=done)
     elif instance is not None and instance.is_complete:
         yield _instance_evidence(codes.ALL_PRESENT, instance, instance.waiters)
     elif instance is not None and found.cause is Cause.NO_VERDICT:
@@ -67,7 +70,7 @@ def is_cut(observed: Observed, instance: Instance | None) -> bool:
 def signatures_of(mismatch: Mismatch) -> Iterator[Evidence]:
     """One line per group of ranks that agree, the majority first."""
     instance = mismatch.instance
-    by_rank = {op.global_rank: op for op in instance.ops}
+    by_rank = {op.global_rank: op for op in (*instance.ops, *instance.finished)}
     for group in mismatch.groups:
         op = by_rank[group[0]]
         yield Evidence(
@@ -161,7 +164,7 @@ def _instance_evidence(
         "ranks": list(ranks), "op": op_name(op.op), "comm": instance.communicator.label,
         "match_seq": op.match_seq, **more,
     }  # fmt: skip
-    if code != codes.ABSENT:
+    if code not in {codes.ABSENT, codes.LAGGING}:
         params["age_ns"] = instance.age_ns
     return Evidence(
         kind="record", message=message(code, **params), comm_id=op.comm_id,
@@ -191,6 +194,9 @@ def _process(observed: Observed, found: Finding, rank: int) -> Iterator[Evidence
         yield Evidence(kind="process", message=said, global_rank=rank, text=state.exit_status)
     elif state.liveness is Liveness.CLOSED:
         yield Evidence(kind="process", message=message(codes.LEFT, rank=rank), global_rank=rank)
+    elif (skip := skip_of(observed, rank, found.instance)) is not None:
+        said = message(codes.SKIPPED, rank=rank, n_others=skip.n_others)
+        yield Evidence(kind="record", message=said, global_rank=rank)
     elif found.cause is Cause.CONTROL_FLOW_SKIP and found.instance is not None:
         later_ns = went_on(observed, rank, found.instance)
         said = message(codes.WENT_ON, rank=rank, later_ns=later_ns)

@@ -5,7 +5,8 @@ receiver, n), replays of captured graphs apart from both. *Unknown* is a rank th
 or one whose record does not tell: some of it was lost, or lies before what was read. Only a rank
 whose own record ends before the op is *absent*, alive or dead: had it entered, the record would
 show it. *Behind* is a rank that called the op of an NCCL communicator and whose kernel has long not
-begun, while another member's runs.
+begun, while another member's runs; or who, where the ends of ops are told, holds an op that all
+others are ready for: an older call of its own is not over.
 
 In a communicator whose members miss unlike numbers of calls, no number means the same op on all:
 it has no instances.
@@ -18,9 +19,10 @@ and where a rank made such calls, none of its P2P there is known to be absent.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from comminsight.analysis.clock import SYNCHRONISING_OPS
 from comminsight.diagnosis.miscounts import Miscounts, miscounts_of
 from comminsight.diagnosis.stuck_op import BEFORE_KERNEL, IN_KERNEL, Stage, stage_of
 from comminsight.model.hang import GONE, HangEvent, InFlightOp, Presence, Progress, RankState
@@ -58,6 +60,8 @@ class Instance:
     ops: tuple[InFlightOp, ...]
     presence: dict[int, Presence]
     n_unnamed: int  # members that no evidence names
+    finished: tuple[InFlightOp, ...] = ()  # of members for whom it is over
+    lagging: tuple[int, ...] = ()  # ranks in whom it does not end though it has for other members
 
     @property
     def start_ns(self) -> int:
@@ -186,11 +190,61 @@ def observe(event: HangEvent, communicators: Iterable[Communicator]) -> Observed
     instances = sorted(
         (one for one in found if not _is_left_behind(one)), key=lambda one: (one.start_ns, one.key)
     )
+    if event.tells_ends:
+        instances = _with_held(_with_finished(instances, observed))
     return Observed(
         event, observed.communicators, observed.states, tuple(instances), n_without,
         tuple(op for op in event.waiting if op.is_peerless), observed.miscounts,
         observed._progress,
     )  # fmt: skip
+
+
+def _with_finished(instances: list[Instance], observed: Observed) -> list[Instance]:
+    """With the ops that are over elsewhere, and who lags: an op that needs all members has ended
+    for some of them, so all had come; where it has not, the rank itself or its link holds it."""
+    finished: dict[InstanceKey, list[InFlightOp]] = {}
+    for op in observed.event.finished:
+        if (key := _key(op, observed.communicators)) is not None:
+            finished.setdefault(key, []).append(op)
+    needed_ns = STANDSTILL_RATIO * observed.event.overdue_limit_ns
+    return [
+        replace(
+            one,
+            finished=tuple(finished.get(one.key, ())),
+            lagging=one.waiters if _is_lagging(one, needed_ns) else (),
+        )
+        for one in instances
+    ]
+
+
+def _is_lagging(instance: Instance, needed_ns: float) -> bool:
+    is_synchronising = not instance.key.is_p2p and instance.first_op.op in SYNCHRONISING_OPS
+    has_ended = Presence.DONE in instance.presence.values()
+    return is_synchronising and has_ended and instance.is_complete and instance.age_ns >= needed_ns
+
+
+def _with_held(instances: list[Instance]) -> list[Instance]:
+    """With BEHIND where a rank holds back others: by an op that lags in it, or, in an op that all
+    have called, by one that it called before."""
+    since: dict[int, int] = {}
+    for one in instances:
+        for rank in one.lagging:
+            since[rank] = min(since.get(rank, one.start_ns), one.start_ns)
+    return [one if one.lagging else _held(one, since) for one in instances]
+
+
+def _held(instance: Instance, lagging_since: dict[int, int]) -> Instance:
+    held = {
+        op.global_rank
+        for op in instance.ops
+        if op.start_ns >= lagging_since.get(op.global_rank, op.start_ns + 1)
+    }
+    if not held and instance.is_complete:
+        held = {op.global_rank for op in instance.ops if op.is_queued}
+    if len(held) == len(instance.ops):
+        return instance  # nobody waits in it for anybody
+    behind = dict.fromkeys(held, Presence.BEHIND)
+    return replace(instance, presence=instance.presence | behind)
 
 
 def _stream_key(entry: Progress) -> StreamKey:

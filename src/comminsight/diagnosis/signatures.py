@@ -1,8 +1,9 @@
 """Members of one op instance that disagree on what it is.
 
 Compared are operation, element type, root and size at equal ``match_seq``, replays of captured
-graphs with replays. Sizes may differ legally where the call allows uneven parts (all-to-all,
-gather, scatter), and a receive may be posted for more than is sent.
+graphs with replays, of members that are in it and of those for whom it is over. Sizes may differ
+legally where the call allows uneven parts (all-to-all, gather, scatter), and a receive may be
+posted for more than is sent.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def _groups(
     instance: Instance, signature: Callable[[InFlightOp], int]
 ) -> tuple[tuple[int, ...], ...]:
     by_value: dict[int, list[int]] = {}
-    for op in instance.ops:
+    for op in (*instance.ops, *instance.finished):
         by_value.setdefault(signature(op), []).append(op.global_rank)
     sized = sorted(by_value.values(), key=lambda ranks: (-len(ranks), min(ranks)))
     return tuple(tuple(sorted(ranks)) for ranks in sized)
@@ -67,15 +68,17 @@ def _is_collective(instance: Instance) -> bool:
 
 
 def _has_known_types(instance: Instance) -> bool:
-    return all(op.dtype for op in instance.ops)
+    return all(op.dtype for op in (*instance.ops, *instance.finished))
 
 
 def _is_rooted(instance: Instance) -> bool:
-    return _is_collective(instance) and all(op.op in _ROOTED for op in instance.ops)
+    return _is_collective(instance) and all(
+        op.op in _ROOTED for op in (*instance.ops, *instance.finished)
+    )
 
 
 def _is_even(instance: Instance) -> bool:
-    ops = Counter(op.op for op in instance.ops)
+    ops = Counter(op.op for op in (*instance.ops, *instance.finished))
     return _is_collective(instance) and not any(op in _UNEVEN for op in ops)
 
 

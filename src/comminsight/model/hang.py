@@ -76,6 +76,7 @@ class InFlightOp(msgspec.Struct, frozen=True, kw_only=True):
     is_replay: bool = False  # of a captured graph
     is_awaited: bool = False  # not launched, and not over: another member waits, or is absent
     is_passed: bool = False  # a later op of its communicator is over: its own end was not told
+    is_queued: bool = False  # called behind an op of its rank that is not over, and may hold it
 
     @property
     def is_peerless(self) -> bool:
@@ -168,6 +169,16 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True):
     is_cut: bool = False
 
 
+class SkippedOp(msgspec.Struct, frozen=True, kw_only=True):
+    """An op that a rank has not entered though it went on to a later one, before which
+    ``n_others`` ranks, all that are known, had done theirs of the same kind."""
+
+    global_rank: int
+    comm_id: int
+    match_seq: int
+    n_others: int
+
+
 class HangEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Everything known when some op was overdue; the input of the hang rule.
 
@@ -175,6 +186,10 @@ class HangEvent(msgspec.Struct, frozen=True, kw_only=True):
     *unknown*, never absent. ``communicators`` are those that its numbers (``comm_id``) speak of;
     empty where the observer did not say. ``is_past``: the processes have ended since, and nobody
     can look at them any more.
+
+    ``tells_ends``: that an op is over would be seen though nobody waited for it. ``finished`` are
+    ops that are over on their rank, of instances that other members are in; ``skipped`` are known
+    from the order of a rank's calls.
     """
 
     observed_mono_ns: int
@@ -188,6 +203,9 @@ class HangEvent(msgspec.Struct, frozen=True, kw_only=True):
     clock_error_ns: int = 0
     communicators: tuple[Communicator, ...] = ()
     is_past: bool = False
+    tells_ends: bool = False
+    finished: tuple[InFlightOp, ...] = ()
+    skipped: tuple[SkippedOp, ...] = ()
 
     @property
     def is_over(self) -> bool:

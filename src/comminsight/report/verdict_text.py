@@ -78,6 +78,8 @@ def _headline_code(verdict: Verdict) -> tuple[str, dict[str, MessageParam]]:
     said = {entry.message.code: entry.message.params for entry in reversed(verdict.evidence)}
     if verdict.cause is Cause.RANK_DEAD and "evidence.left" in said:
         return "headline.RANK_LEFT", {}
+    if verdict.cause is Cause.ALL_PRESENT_STUCK and "evidence.lagging" in said:
+        return "headline.LAGGING", {}
     if verdict.cause is Cause.RANK_NOT_ENTERED and verdict.coverage.records_lost:
         return "headline.NOT_ENTERED_BY", {}
     if verdict.cause is Cause.NO_VERDICT and "evidence.recurs_rotating" in said:

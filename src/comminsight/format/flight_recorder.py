@@ -1,0 +1,185 @@
+"""Dumps of PyTorch's Flight Recorder, pickle or JSON, of every version: one process, one file.
+
+A dump holds the last calls of one process on all its process groups, what it knows of these
+groups, and three counters per group. It names neither its rank nor when it was written: that is
+told by the file's name and by what the groups have in common (``pipeline``).
+
+    torch  dump  what is in it
+    2.2    –     a bare list of entries
+    2.3    1.4   a table; groups by number; ``seq_id``
+    2.4    2.1   groups by name; ``collective_seq_id`` and ``p2p_seq_id``; element types
+    2.5    2.4   counters of each group; the JSON form
+    2.8    2.9   gloo too
+    2.9-   2.10
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from comminsight.errors import InputError
+from comminsight.format.document import UNREADABLE
+from comminsight.format.flight_recorder_entry import BadEntryError, FlightEntry, read_entry
+from comminsight.format.safe_pickle import MAX_BYTES, is_pickle, load_plain
+from comminsight.model.ranges import MAX_MEMBERS
+
+MAX_ENTRIES = 1 << 20
+MAX_GROUPS = 1 << 16
+NEXT_STEP = (
+    "give the files that TORCH_FR_DUMP_TEMP_FILE (TORCH_NCCL_DEBUG_INFO_TEMP_FILE) named, one per "
+    "rank, as PyTorch wrote them"
+)
+KNOWN_VERSIONS = frozenset({1, 2})  # before the dot: what is behind it only adds
+_RANK = re.compile(r"\d{1,7}", re.ASCII)
+_VERSION = re.compile(r"(\d{1,4})(?:\.\d{1,6})*", re.ASCII)
+_JSON_KEYS = (b'"entries"', b'"pg_config"', b'"pg_status"')
+
+
+class FlightGroup(msgspec.Struct, frozen=True):
+    """A process group as one rank knows it; ``members`` is () where the dump does not say.
+
+    ``pg_id`` is the number of the group in this process alone, -1 where only the name is known.
+    """
+
+    name: str
+    desc: str
+    members: tuple[int, ...] = ()
+    pg_id: int = -1
+
+
+class FlightCounters(msgspec.Struct, frozen=True):
+    """Last launch of a group that was enqueued, and that was completed; -1 for never. Launches of
+    collectives and of P2P are numbered apart, and only the number of the last one is kept."""
+
+    enqueued: int
+    completed: int
+
+
+class FlightDump(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process left behind. ``counters`` is by the process's own number of the group."""
+
+    version: str
+    entries: tuple[FlightEntry, ...]
+    groups: tuple[FlightGroup, ...] = ()
+    counters: Mapping[int, FlightCounters] = {}
+    library_version: str = ""
+
+    @property
+    def newest_ns(self) -> int:
+        """The newest stamp in it, wall time of its host; 0 without any."""
+        return max((entry.created_ns for entry in self.entries), default=0)
+
+
+def is_flight_recorder(data: bytes) -> bool:
+    """Whether the bytes look like a dump: a pickle, or JSON with one of its keys."""
+    is_table = data.lstrip()[:1] == b"{"
+    return is_pickle(data) or (is_table and any(key in data for key in _JSON_KEYS))
+
+
+def parse_flight_recorder(data: bytes, *, path: str = "") -> FlightDump:
+    """The dump in ``data``; raises InputError naming file and place when it is none."""
+    document = _document(data, path)
+    if isinstance(document, list):
+        return FlightDump(version="", entries=_entries(document, path))
+    if not isinstance(document, Mapping):
+        raise _error("neither a table nor a list of entries", path)
+    version = str(document.get("version", ""))
+    told = _VERSION.fullmatch(version)
+    if told is None or int(told[1]) not in KNOWN_VERSIONS:
+        raise _error(f"version {version[:20]!r} of the dump is not known", path)
+    library = document.get("comm_lib_version", document.get("nccl_version", ""))
+    return FlightDump(
+        version=version,
+        entries=_entries(document.get("entries") or [], path),
+        groups=_groups(document.get("pg_config") or {}, path),
+        counters=_counters(document.get("pg_status") or {}, path),
+        library_version=str(library)[:80],
+    )
+
+
+def _document(data: bytes, path: str) -> Any:
+    if len(data) > MAX_BYTES:
+        raise _error(f"larger than {MAX_BYTES >> 20} MiB", path)
+    if is_pickle(data):
+        return load_plain(data, path=path, next_step=NEXT_STEP)
+    try:
+        return msgspec.json.decode(data)
+    except UNREADABLE as error:
+        raise _error(f"neither a pickle nor JSON: {error}", path) from error
+
+
+def _entries(raw: Any, path: str) -> tuple[FlightEntry, ...]:
+    if not isinstance(raw, list) or len(raw) > MAX_ENTRIES:
+        raise _error(f"entries is no list of at most {MAX_ENTRIES}", path)
+    entries: list[FlightEntry] = []
+    try:
+        entries.extend(map(read_entry, raw))
+    except BadEntryError as error:
+        raise _error(f"entries[{len(entries)}]: {error}", path) from error
+    return tuple(entries)
+
+
+def _groups(raw: Any, path: str) -> tuple[FlightGroup, ...]:
+    """By name: ``{name, desc, ranks}``; up to version 1 by number: the ranks alone."""
+    if not isinstance(raw, Mapping) or len(raw) > MAX_GROUPS:
+        raise _error(f"pg_config is no table of at most {MAX_GROUPS} groups", path)
+    found = []
+    for key, value in raw.items():
+        if isinstance(value, Mapping):
+            name, desc = str(value.get("name", key)), str(value.get("desc", ""))
+            members = _members(value.get("ranks"), key, path)
+            if name or members:  # gloo writes one group without a name
+                found.append(FlightGroup(name, desc, members))
+        else:
+            pg_id = _counter(key, f"pg_config[{key!r}]", path)
+            found.append(FlightGroup("", "", _members(value, key, path), pg_id))
+    return tuple(found)
+
+
+def _members(raw: Any, key: object, path: str) -> tuple[int, ...]:
+    """Global ranks, from a list or from its text ``[0, 1]``."""
+    if isinstance(raw, str):
+        members = [int(m[0]) for m in islice(_RANK.finditer(raw), MAX_MEMBERS + 1)]
+    elif isinstance(raw, list | tuple) and all(type(one) is int for one in raw):
+        members = list(raw)
+    elif raw is None:
+        members = []
+    else:
+        raise _error(f"pg_config[{key!r}].ranks is no list of ranks", path)
+    if not all(0 <= one < MAX_MEMBERS for one in members) or len(set(members)) < len(members):
+        raise _error(f"pg_config[{key!r}].ranks holds what is no rank, or one twice", path)
+    return tuple(members)
+
+
+def _counters(raw: Any, path: str) -> dict[int, FlightCounters]:
+    if not isinstance(raw, Mapping) or len(raw) > MAX_GROUPS:
+        raise _error(f"pg_status is no table of at most {MAX_GROUPS} groups", path)
+    found = {}
+    for key, value in raw.items():
+        place = f"pg_status[{key!r}]"
+        if not isinstance(value, Mapping):
+            raise _error(f"{place} is no table", path)
+        enqueued, completed = (
+            _counter(value.get(f"last_{which}_collective", -1), place, path)
+            for which in ("enqueued", "completed")
+        )
+        found[_counter(key, place, path)] = FlightCounters(enqueued, completed)
+    return found
+
+
+def _counter(raw: Any, place: str, path: str) -> int:
+    """A number, as such or as text."""
+    if isinstance(raw, str) and re.fullmatch(r"-?\d{1,18}", raw, re.ASCII):
+        return int(raw)
+    if type(raw) is not int or abs(raw) >= 1 << 62:
+        raise _error(f"{place} holds what is no number", path)
+    return raw
+
+
+def _error(message: str, path: str) -> InputError:
+    return InputError(message, path=path, next_step=NEXT_STEP)

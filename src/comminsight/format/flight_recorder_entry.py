@@ -1,0 +1,230 @@
+"""One entry of a PyTorch Flight Recorder dump: a call on a process group, as its rank recorded it.
+
+Entries differ by version (``seq_id`` before ``collective_seq_id``, microseconds before
+nanoseconds) and by backend: gloo never says completed, only retired. What a version does not
+write is 0, "" or -1 here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from comminsight.model.ops import DTYPE_SIZE_BYTES, DType, Op
+
+MAX_TENSORS = 1 << 16  # of one entry: a list form over a large group
+MAX_DIMS = 64
+MAX_FRAMES = 12
+MAX_TEXT = 512
+MAX_INT = 1 << 63
+
+_P2P = re.compile(r"(send|recv)\s+(\d{1,7})(?:->|<-)(\d{1,7})", re.ASCII)
+_NOISE = re.compile(r"_coalesced|_base|_oop|_into_tensor|_tensor|_sparse|_|single$")
+_OPS = {
+    "allreduce": Op.ALL_REDUCE, "allgather": Op.ALL_GATHER, "reducescatter": Op.REDUCE_SCATTER,
+    "broadcast": Op.BROADCAST, "reduce": Op.REDUCE, "gather": Op.GATHER, "scatter": Op.SCATTER,
+    "alltoall": Op.ALL_TO_ALL, "alltoallv": Op.ALL_TO_ALL, "barrier": Op.BARRIER,
+    "monitoredbarrier": Op.BARRIER, "allreducebarrier": Op.BARRIER, "send": Op.SEND,
+    "recv": Op.RECV, "recvanysource": Op.RECV, "recvany": Op.RECV,
+}  # fmt: skip
+_DTYPES = {
+    "Float": DType.FLOAT32, "Double": DType.FLOAT64, "Half": DType.FLOAT16,
+    "BFloat16": DType.BFLOAT16, "Long": DType.INT64, "Int": DType.INT32, "Short": DType.INT16,
+    "Char": DType.INT8, "Byte": DType.UINT8, "Bool": DType.BOOL, "UInt32": DType.UINT32,
+    "UInt64": DType.UINT64, "ComplexFloat": DType.COMPLEX64, "ComplexDouble": DType.COMPLEX128,
+    "Float8_e4m3fn": DType.FLOAT8_E4M3, "Float8_e5m2": DType.FLOAT8_E5M2,
+}  # fmt: skip
+
+
+class FlightState(StrEnum):
+    """How far a call came, as told when the dump was written."""
+
+    SCHEDULED = "scheduled"
+    STARTED = "started"
+    COMPLETED = "completed"
+    UNKNOWN = "unknown"
+
+
+class FlightEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """``seq`` counts the launches of its kind (collectives, P2P) in the group from 1. ``peer`` and
+    ``place`` are ranks inside the group, -1 unknown. ``is_end`` closes a group of coalesced calls,
+    whose entries share its ``seq``. Elements and bytes are those of the inputs, of the outputs
+    where there are none."""
+
+    record_id: int
+    pg_id: int
+    group: str
+    desc: str
+    seq: int
+    p2p_seq: int
+    op_id: int
+    backend: str
+    call: str
+    op: Op
+    is_p2p: bool
+    is_end: bool
+    place: int
+    peer: int
+    n_in: int
+    n_out: int
+    dtype: DType
+    state: FlightState
+    is_retired: bool
+    created_ns: int
+    timeout_ms: int
+    frames: tuple[str, ...]
+
+    @property
+    def is_over(self) -> bool:
+        """True when the call has ended well."""
+        return _is_over(self.state, self.backend, is_retired=self.is_retired)
+
+    @property
+    def count(self) -> int:
+        """Elements that this rank put in."""
+        return self.n_in or self.n_out
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that this rank put in; 0 where the element type is not known."""
+        return self.count * DTYPE_SIZE_BYTES.get(self.dtype, 0)
+
+
+class BadEntryError(Exception):
+    """What is wrong with an entry, and in which of its fields."""
+
+
+def read_entry(raw: Any) -> FlightEntry:
+    """The entry; raises BadEntryError naming the field that is not of its kind."""
+    if not isinstance(raw, Mapping):
+        raise BadEntryError(f"is no table but a {type(raw).__name__}")
+    backend, _, call = _text(raw, "profiling_name").rpartition(":")
+    op, place, peer, is_end = _call(call)
+    group, desc = _group(raw)
+    is_p2p = raw.get("is_p2p") is True or op in {Op.SEND, Op.RECV}
+    seq = _int(raw, "collective_seq_id" if "collective_seq_id" in raw else "seq_id")
+    p2p_seq = _int(raw, "p2p_seq_id")
+    state = _STATES.get(_text(raw, "state"), FlightState.UNKNOWN)
+    is_retired = raw.get("retired") is True
+    is_over = _is_over(state, backend, is_retired=is_retired)
+    return FlightEntry(
+        record_id=_int(raw, "record_id", -1),
+        pg_id=_int(raw, "pg_id", -1),
+        group=group,
+        desc=desc,
+        seq=p2p_seq if is_p2p and "p2p_seq_id" in raw else seq,
+        p2p_seq=p2p_seq,
+        op_id=_int(raw, "op_id"),
+        backend=backend,
+        call=call,
+        op=op,
+        is_p2p=is_p2p,
+        is_end=is_end,
+        place=place,
+        peer=peer,
+        n_in=_elements(raw, "input_sizes"),
+        n_out=_elements(raw, "output_sizes"),
+        dtype=_dtype(raw),
+        state=state,
+        is_retired=is_retired,
+        created_ns=_created_ns(raw),
+        timeout_ms=_int(raw, "timeout_ms"),
+        frames=() if is_over else _frames(raw),
+    )
+
+
+_STATES = {state.value: state for state in FlightState}
+
+
+def _is_over(state: FlightState, backend: str, *, is_retired: bool) -> bool:
+    """Completed; NCCL also retires what timed out, the others only what ended."""
+    return state is FlightState.COMPLETED or (is_retired and backend != "nccl")
+
+
+def _int(raw: Mapping[str, Any], key: str, default: int = 0) -> int:
+    value = raw.get(key)
+    if value is None:
+        return default
+    if type(value) is not int or abs(value) >= MAX_INT:
+        raise BadEntryError(f"{key} is no number of 64 bits")
+    return value
+
+
+def _text(raw: Mapping[str, Any], key: str) -> str:
+    value = raw.get(key, "")
+    if type(value) is not str:
+        raise BadEntryError(f"{key} is no text")
+    return value[:MAX_TEXT]
+
+
+def _group(raw: Mapping[str, Any]) -> tuple[str, str]:
+    pair = raw.get("process_group", ("", ""))
+    is_pair = isinstance(pair, list | tuple) and len(pair) == 2
+    if not is_pair or not all(isinstance(one, str) for one in pair):
+        raise BadEntryError("process_group is no pair of name and description")
+    return pair[0][:MAX_TEXT], pair[1][:MAX_TEXT]
+
+
+@lru_cache(maxsize=1024)
+def _call(call: str) -> tuple[Op, int, int, bool]:
+    """(op, own place, peer, is the end of a coalesced group) by the name of the call."""
+    if p2p := _P2P.match(call):
+        return (Op.SEND if p2p[1] == "send" else Op.RECV), int(p2p[2]), int(p2p[3]), False
+    word = _NOISE.sub("", call.lower())
+    return _OPS.get(word, Op.UNKNOWN), -1, -1, call.lower().endswith("coalesced")
+
+
+def _elements(raw: Mapping[str, Any], key: str) -> int:
+    """Elements of all tensors of one side."""
+    shapes = raw.get(key) or ()
+    if not isinstance(shapes, list | tuple) or len(shapes) > MAX_TENSORS:
+        raise BadEntryError(f"{key} is no list of at most {MAX_TENSORS} shapes")
+    total = 0
+    for shape in shapes:
+        if not isinstance(shape, list | tuple) or len(shape) > MAX_DIMS:
+            raise BadEntryError(f"{key} holds what is no shape")
+        n = 1
+        for extent in shape:
+            if type(extent) is not int or not 0 <= extent < MAX_INT:
+                raise BadEntryError(f"{key} holds a shape of no numbers")
+            n *= extent
+        total += n
+    return min(total, MAX_INT - 1)
+
+
+def _dtype(raw: Mapping[str, Any]) -> DType:
+    """The one element type of the call; UNKNOWN where there are several."""
+    names = raw.get("input_dtypes") or raw.get("output_dtypes") or ()
+    if not isinstance(names, list | tuple):
+        raise BadEntryError("input_dtypes is no list")
+    if not names or names.count(names[0]) < len(names) or type(names[0]) is not str:
+        return DType.UNKNOWN
+    return _DTYPES.get(names[0], DType.UNKNOWN)
+
+
+def _created_ns(raw: Mapping[str, Any]) -> int:
+    if "time_created_ns" in raw:
+        return _int(raw, "time_created_ns")
+    return _int(raw, "time_created_us") * 1000
+
+
+def _frames(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    """The innermost frames as text, innermost first; what is no frame is left out."""
+    frames = raw.get("frames") or ()
+    if not isinstance(frames, list | tuple):
+        raise BadEntryError("frames is no list")
+    return tuple(map(_frame, islice((f for f in frames if isinstance(f, Mapping)), MAX_FRAMES)))
+
+
+def _frame(frame: Mapping[str, Any]) -> str:
+    place, line, name = (str(frame.get(key, "?"))[:MAX_TEXT] for key in _FRAME_KEYS)
+    return f"{name} ({place}:{line})"
+
+
+_FRAME_KEYS: Sequence[str] = ("filename", "line", "name")

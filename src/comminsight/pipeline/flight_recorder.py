@@ -1,0 +1,118 @@
+"""The verdict on a job that left nothing but PyTorch Flight Recorder dumps.
+
+report = diagnose_flight_recorder([Path("dumps")])
+report.verdict.culprits
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from comminsight.diagnosis import codes
+from comminsight.diagnosis.codes import message
+from comminsight.diagnosis.hang import judge_hang
+from comminsight.model.hang import HangEvent, InFlightOp
+from comminsight.model.topology import Communicator
+from comminsight.model.verdict import Message, Verdict
+from comminsight.pipeline.flight_recorder_event import FlightJob, flight_event, flight_job
+from comminsight.pipeline.flight_recorder_files import read_dumps
+from comminsight.pipeline.flight_recorder_groups import join_groups
+
+OVERDUE_LIMIT_NS = 30_000_000_000
+
+
+class FlightReport(msgspec.Struct, frozen=True, kw_only=True):
+    """``verdict`` with what it rests on.
+
+    ``sources`` is the file of each rank, ``others`` are files of the given folders that are no
+    dumps, ``overwritten`` how many entries of each rank its ring has lost (ranks that lost none, or
+    of which it is not known, are left out). ``frames`` are the innermost frames of the oldest call
+    in flight of each rank, where its dump has them.
+    """
+
+    verdict: Verdict
+    communicators: tuple[Communicator, ...]
+    event: HangEvent
+    sources: Mapping[int, str]
+    others: tuple[str, ...] = ()
+    n_entries: int = 0
+    overwritten: Mapping[int, int] = {}
+    frames: Mapping[int, tuple[str, ...]] = {}
+
+
+def diagnose_flight_recorder(
+    paths: Sequence[Path | str], *, world_size: int = 0, overdue_limit_ns: int = OVERDUE_LIMIT_NS
+) -> FlightReport:
+    """The verdict on the dumps in ``paths``: files, or folders of them, one dump per rank.
+
+    ``world_size`` is needed where dumps are missing and no group names all ranks. A call counts as
+    stuck unless the files were written less than ``overdue_limit_ns`` after it began. Raises
+    InputError for what is no dump, or of which nobody can tell the rank.
+    """
+    dumps, others = read_dumps([Path(path) for path in paths])
+    job = flight_job(dumps, join_groups(dumps, world_size))
+    event = _timed(job, flight_event(job), overdue_limit_ns)
+    verdict = judge_hang(event, event.communicators)
+    missing = (*_without_box(verdict), *_missing(job, event))
+    return FlightReport(
+        verdict=replace(verdict, missing=missing),
+        communicators=event.communicators,
+        event=event,
+        sources={one.global_rank: one.source for one in dumps},
+        others=tuple(others),
+        n_entries=sum(len(one.dump.entries) for one in dumps),
+        overwritten={rank: own.n_lost for rank, own in job.calls.items() if own.n_lost},
+        frames=dict(_frames(job)),
+    )
+
+
+def _timed(job: FlightJob, event: HangEvent, limit_ns: int) -> HangEvent:
+    """The event of a job that was dumped while it may have run: nothing is overdue in it then.
+
+    The file's time is at least that of the dump, so what it calls young was young.
+    """
+    ages = {op: _written_age_ns(job, op) for op in event.in_flight}
+    if any(not 0 <= age_ns < limit_ns for age_ns in ages.values()) or _has_timed_out(job):
+        return event
+    return replace(
+        event,
+        overdue_limit_ns=limit_ns,
+        in_flight=tuple(
+            replace(op, age_ns=age_ns, is_overdue=False) for op, age_ns in ages.items()
+        ),
+    )
+
+
+def _written_age_ns(job: FlightJob, op: InFlightOp) -> int:
+    """How long the op was in flight at most when its dump was written; -1 where unknown."""
+    written_ns = job.dumps[op.global_rank].written_ns
+    return written_ns - op.start_ns if written_ns and op.start_ns else -1
+
+
+def _has_timed_out(job: FlightJob) -> bool:
+    """True when some call was given up: its watchdog had waited for all of its timeout."""
+    entries = (entry for one in job.dumps.values() for entry in one.dump.entries)
+    return any(entry.is_retired and not entry.is_over for entry in entries)
+
+
+def _without_box(verdict: Verdict) -> Iterator[Message]:
+    """What is missing, without what only a recorder of our own could have left."""
+    return (one for one in verdict.missing if one.code != codes.MISSING_BOX)
+
+
+def _missing(job: FlightJob, event: HangEvent) -> Iterator[Message]:
+    if unseen := sorted(rank for rank, own in job.calls.items() if own.is_inside_unseen):
+        yield message(codes.MISSING_UNSEEN_CALL, ranks=unseen)
+    if event.in_flight and not event.overdue_limit_ns:
+        yield message(codes.MISSING_DUMP_TIME)
+
+
+def _frames(job: FlightJob) -> Iterator[tuple[int, tuple[str, ...]]]:
+    for rank, own in job.calls.items():
+        found = next((call.first.frames for call in own.in_flight() if call.first.frames), ())
+        if found:
+            yield rank, found

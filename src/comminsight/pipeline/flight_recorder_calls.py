@@ -1,0 +1,180 @@
+"""What one rank's dump says of its calls: which are over, which are in flight, how far it came.
+
+A dump holds the newest entries of a ring, or only those in flight. What is not in it is known only
+where nothing can have been overwritten (the first entry of the process is there), where a newer
+entry of the same group is, or where the group's counter speaks of collectives alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from comminsight.format.flight_recorder import FlightDump
+from comminsight.format.flight_recorder_entry import FlightEntry
+from comminsight.model.ops import P2P_OPS, Op
+
+HOOK = "c10d"  # what torch's own hook gives as backend
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One launch: an entry, or the entries of a coalesced group. ``seq`` is that of the group's
+    collectives; of P2P it is this rank's own and lines up with no other rank's."""
+
+    pg_id: int
+    seq: int
+    op: Op
+    entries: tuple[FlightEntry, ...]
+    is_over: bool
+
+    @property
+    def first(self) -> FlightEntry:
+        """The entry that was made first."""
+        return self.entries[0]
+
+    @property
+    def record_id(self) -> int:
+        """Place of the first entry in the history of the process."""
+        return self.first.record_id
+
+
+@dataclass(frozen=True, slots=True)
+class RankCalls:
+    """The calls of one rank, oldest first.
+
+    ``is_whole``: its first entry ever and all since are there. ``is_ring``: all of its newest
+    entries are there, not only those in flight. ``n_lost`` entries were overwritten; 0 where that
+    is not known. ``is_inside_unseen``: a counter says that a call is in flight of which there is
+    no entry (gloo keeps none of sends and receives). ``gate_id`` is the oldest call in flight that
+    no finished call is newer than: what is newer may be held by it; -1 without one.
+    """
+
+    collectives: tuple[Call, ...]
+    p2p: tuple[Call, ...]
+    is_whole: bool
+    is_ring: bool
+    n_lost: int
+    is_inside_unseen: bool
+    gate_id: int
+
+    def in_flight(self) -> Iterable[Call]:
+        """The calls that are not over, oldest first."""
+        both = (call for call in (*self.collectives, *self.p2p) if not call.is_over)
+        return sorted(both, key=lambda call: call.record_id)
+
+
+def calls_of(dump: FlightDump) -> RankCalls:
+    """The calls of one dump."""
+    entries = _of_one_hook(dump.entries)
+    collectives = _collectives([entry for entry in entries if not entry.is_p2p])
+    p2p = _p2p([entry for entry in entries if entry.is_p2p])
+    ids = [entry.record_id for entry in entries]
+    is_unbroken = bool(ids) and all(after == before + 1 for before, after in pairwise(ids))
+    is_ring = is_unbroken and any(entry.is_over for entry in entries)
+    in_flight = [call for call in (*collectives, *p2p) if not call.is_over]
+    return RankCalls(
+        collectives=collectives,
+        p2p=p2p,
+        is_whole=is_unbroken and ids[0] == 0,
+        is_ring=is_ring,
+        n_lost=max(0, ids[0]) if is_ring else 0,
+        is_inside_unseen=_is_inside_unseen(dump, entries),
+        gate_id=_gate_id(entries, in_flight),
+    )
+
+
+def _of_one_hook(entries: Sequence[FlightEntry]) -> list[FlightEntry]:
+    """Without the entries of torch's own hook where the backend recorded the same calls too, and
+    where the hook tells no end of any."""
+    recorded = {entry.pg_id for entry in entries if entry.backend != HOOK}
+    has_ends = any(entry.is_over for entry in entries if entry.backend == HOOK)
+    return [e for e in entries if e.backend != HOOK or (has_ends and e.pg_id not in recorded)]
+
+
+def _collectives(entries: Iterable[FlightEntry]) -> tuple[Call, ...]:
+    grouped: dict[tuple[int, int], list[FlightEntry]] = defaultdict(list)
+    for entry in entries:
+        grouped[entry.pg_id, entry.seq].append(entry)
+    calls = [_call(pg_id, seq, members) for (pg_id, seq), members in grouped.items()]
+    return tuple(sorted(_without_stale(calls, lambda call: call.pg_id), key=_age))
+
+
+def _p2p(entries: Sequence[FlightEntry]) -> tuple[Call, ...]:
+    """A call per entry: what ends a coalesced group speaks for the calls in it."""
+    ended = {(e.pg_id, e.seq) for e in entries if e.is_end and e.is_over}
+    calls = [
+        Call(e.pg_id, e.seq, e.op, (e,), e.is_over or (e.pg_id, e.seq) in ended)
+        for e in entries
+        if not e.is_end
+    ]
+    stream = _without_stale(calls, lambda call: (call.pg_id, call.op, call.first.peer))
+    return tuple(sorted(stream, key=_age))
+
+
+def _call(pg_id: int, seq: int, entries: list[FlightEntry]) -> Call:
+    """One launch. The members of a coalesced group are never marked completed by some versions:
+    the entry that ends it is."""
+    body = tuple(entry for entry in entries if not entry.is_end) or tuple(entries)
+    ops = {entry.op for entry in body}
+    ends = [entry for entry in entries if entry.is_end] or body
+    op = ops.pop() if len(ops) == 1 else Op.UNKNOWN
+    return Call(pg_id, seq, op, body, all(entry.is_over for entry in ends))
+
+
+def _without_stale(calls: list[Call], line_of: Callable[[Call], Hashable]) -> list[Call]:
+    """NCCL ends the calls of one communicator in order: one before a finished one is over, though
+    its own entry does not say so."""
+    newest: dict[Hashable, int] = {}
+    for call in calls:
+        if call.is_over and call.first.backend == "nccl":
+            line = line_of(call)
+            newest[line] = max(newest.get(line, -1), call.record_id)
+    return [
+        call
+        if call.is_over or call.record_id > newest.get(line_of(call), -1)
+        else Call(call.pg_id, call.seq, call.op, call.entries, is_over=True)
+        for call in calls
+    ]
+
+
+def _age(call: Call) -> tuple[int, int]:
+    return call.record_id, call.seq
+
+
+def _is_inside_unseen(dump: FlightDump, entries: Sequence[FlightEntry]) -> bool:
+    told: dict[int, set[int]] = defaultdict(set)
+    busy = set()
+    for entry in entries:
+        told[entry.pg_id].update((entry.seq, entry.op_id))
+        if not entry.is_over:
+            busy.add(entry.pg_id)
+    return any(
+        counters.enqueued > max(counters.completed, 0)
+        and pg_id not in busy
+        and counters.enqueued not in told[pg_id]
+        for pg_id, counters in dump.counters.items()
+    )
+
+
+def _gate_id(entries: Sequence[FlightEntry], in_flight: Sequence[Call]) -> int:
+    """In a dump of calls in flight alone, those left out between two entries are over."""
+    over = [entry.record_id for entry in entries if entry.is_over]
+    ids = sorted(entry.record_id for entry in entries)
+    over += [after - 1 for before, after in pairwise(ids) if after > before + 1]
+    newest = max(over, default=-1)
+    return min((call.record_id for call in in_flight if call.record_id > newest), default=-1)
+
+
+def mixed_groups(
+    calls: Mapping[int, RankCalls], comm_ids: Mapping[int, Mapping[int, int]]
+) -> set[int]:
+    """Communicators in which any rank sends or receives: their counters number both kinds."""
+    return {
+        comm_ids[rank].get(call.pg_id, -1)
+        for rank, own in calls.items()
+        for call in (*own.collectives, *own.p2p)
+        if call.op in P2P_OPS or any(entry.p2p_seq for entry in call.entries)
+    }

@@ -1,0 +1,208 @@
+"""From a job's Flight Recorder dumps to one HangEvent: who is in which op, how far everyone came.
+
+Collectives meet on their number in the group. P2P calls have none that two ranks share; the calls
+in flight of a pair and direction are numbered from the oldest on: where a job stands still, what
+is over on one side is over on the other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from comminsight.format.flight_recorder_entry import FlightEntry
+from comminsight.model.hang import HangEvent, InFlightOp, Liveness, Progress, RankState
+from comminsight.model.ops import Backend, Op, RecordKind
+from comminsight.model.topology import Communicator
+from comminsight.pipeline.flight_recorder_calls import Call, RankCalls, calls_of, mixed_groups
+from comminsight.pipeline.flight_recorder_files import RankDump
+from comminsight.pipeline.flight_recorder_groups import JobGroups
+from comminsight.pipeline.flight_recorder_order import skipped_ops
+
+_COUNTERPART = {Op.SEND: Op.RECV, Op.RECV: Op.SEND}
+
+
+@dataclass(frozen=True, slots=True)
+class FlightJob:
+    """All dumps of a job, joined. ``mixed`` are communicators whose counters number P2P too."""
+
+    dumps: Mapping[int, RankDump]
+    calls: Mapping[int, RankCalls]
+    groups: JobGroups
+    mixed: frozenset[int]
+
+    def comm_id(self, rank: int, pg_id: int) -> int:
+        """The communicator of a rank's own number of a group; -1 where that is not known, or the
+        rank is no member of it."""
+        comm_id = self.groups.comm_ids[rank].get(pg_id, -1)
+        return comm_id if comm_id >= 0 and rank in self.members(comm_id) else -1
+
+    def members(self, comm_id: int) -> tuple[int, ...]:
+        """Global ranks by their place in the communicator."""
+        return self.groups.communicators[comm_id].members
+
+    def age_ns(self, rank: int, entry: FlightEntry) -> int:
+        """How long at least it had been called when the last stamp of any rank was made."""
+        return max(0, self.newest_ns - entry.created_ns)
+
+    @property
+    def newest_ns(self) -> int:
+        """The newest stamp of all ranks, on clocks of which nobody knows how well they agree."""
+        return max((one.dump.newest_ns for one in self.dumps.values()), default=0)
+
+
+def flight_job(dumps: Sequence[RankDump], groups: JobGroups) -> FlightJob:
+    """The job of these dumps."""
+    calls = {one.global_rank: calls_of(one.dump) for one in dumps}
+    mixed = frozenset(mixed_groups(calls, groups.comm_ids))
+    return FlightJob({one.global_rank: one for one in dumps}, calls, groups, mixed)
+
+
+def flight_event(job: FlightJob) -> HangEvent:
+    """The event. That the job stood still when the dumps were written is taken for granted: they
+    do not say when that was."""
+    in_flight = [op for rank in job.calls for op in _in_flight(job, rank)]
+    progress = [entry for rank in job.calls for entry in _collective_progress(job, rank)]
+    progress += _p2p_progress(job, in_flight)
+    event = HangEvent(
+        observed_mono_ns=job.newest_ns,
+        observed_real_ns=job.newest_ns,
+        overdue_limit_ns=0,
+        world_size=job.groups.world_size,
+        ranks=tuple(_state(job, rank) for rank in job.calls),
+        in_flight=tuple(in_flight),
+        progress=tuple(progress),
+        is_past=True,
+        tells_ends=True,
+        finished=tuple(_finished(job, in_flight)),
+        skipped=tuple(skipped_ops(job.calls, job.groups, progress)),
+    )
+    return replace(event, communicators=_padded(job, event))
+
+
+def _state(job: FlightJob, rank: int) -> RankState:
+    own = job.calls[rank]
+    return RankState(
+        global_rank=rank,
+        liveness=Liveness.UNKNOWN,
+        last_event_ns=job.dumps[rank].dump.newest_ns,
+        is_whole=own.is_whole and not own.is_inside_unseen,
+        is_cut=True,
+    )
+
+
+def _in_flight(job: FlightJob, rank: int) -> Iterator[InFlightOp]:
+    own = job.calls[rank]
+    numbers: Counter[tuple[int, int, int]] = Counter()
+    for call in own.in_flight():
+        comm_id = job.comm_id(rank, call.pg_id)
+        match_seq = call.seq
+        if call.first.is_p2p:
+            stream = comm_id, int(call.op), call.first.peer
+            numbers[stream] += 1
+            match_seq = numbers[stream]
+        is_queued = 0 <= own.gate_id < call.record_id
+        yield _op(job, rank, call, comm_id, match_seq, is_queued=is_queued)
+
+
+def _op(
+    job: FlightJob, rank: int, call: Call, comm_id: int, match_seq: int, *, is_queued: bool = False
+) -> InFlightOp:
+    entry = call.first
+    dtypes = {one.dtype for one in call.entries}
+    return InFlightOp(
+        global_rank=rank,
+        comm_id=comm_id,
+        kind=RecordKind.P2P if entry.is_p2p else RecordKind.COLLECTIVE,
+        op=call.op,
+        op_seq=entry.op_id,
+        match_seq=match_seq,
+        start_ns=entry.created_ns,
+        age_ns=job.age_ns(rank, entry),
+        size_bytes=sum(one.size_bytes for one in call.entries),
+        count=sum(one.count for one in call.entries),
+        dtype=entry.dtype if len(dtypes) == 1 else 0,
+        peer=entry.peer if entry.is_p2p else -1,
+        is_overdue=not call.is_over,
+        n_folded=0 if entry.is_p2p or len(call.entries) == 1 else len(call.entries),
+        is_queued=is_queued,
+    )
+
+
+def _finished(job: FlightJob, in_flight: Iterable[InFlightOp]) -> Iterator[InFlightOp]:
+    """Ops that are over, of collectives that another rank is in."""
+    wanted = {(op.comm_id, op.match_seq) for op in in_flight if op.kind == RecordKind.COLLECTIVE}
+    for rank, own in job.calls.items():
+        for call in own.collectives:
+            comm_id = job.comm_id(rank, call.pg_id)
+            if call.is_over and (comm_id, call.seq) in wanted:
+                yield _op(job, rank, call, comm_id, call.seq)
+
+
+def _collective_progress(job: FlightJob, rank: int) -> Iterator[Progress]:
+    own, counters = job.calls[rank], job.dumps[rank].dump.counters
+    calls: dict[int, list[Call]] = {}
+    for call in own.collectives:
+        calls.setdefault(job.comm_id(rank, call.pg_id), []).append(call)
+    for pg_id in job.groups.comm_ids[rank]:
+        comm_id = job.comm_id(rank, pg_id)
+        if comm_id < 0:
+            continue
+        told = counters.get(pg_id)
+        is_nccl = job.groups.communicators[comm_id].backend is Backend.NCCL
+        is_counted = told is not None and comm_id not in job.mixed and is_nccl
+        here = calls.get(comm_id, [])
+        if not (here or is_counted or own.is_whole):
+            continue
+        entered = max((call.seq for call in here), default=0)
+        done = max((call.seq for call in here if call.is_over), default=0)
+        if told is not None and is_counted:
+            entered, done = max(entered, told.enqueued), max(done, told.completed)
+        open_seqs = [call.seq for call in here if not call.is_over]
+        yield Progress(
+            global_rank=rank, comm_id=comm_id, last_entered=entered,
+            last_done=min((done, *(seq - 1 for seq in open_seqs))),
+            is_current=not own.is_inside_unseen,
+        )  # fmt: skip
+
+
+def _p2p_progress(job: FlightJob, in_flight: Iterable[InFlightOp]) -> list[Progress]:
+    """A stream per pair and direction that anybody is in, at both its ends."""
+    entered: Counter[tuple[int, int, int, int]] = Counter()
+    for op in in_flight:
+        if op.comm_id < 0 or op.kind != RecordKind.P2P or op.is_peerless:
+            continue
+        members = job.members(op.comm_id)
+        entered[op.global_rank, op.comm_id, op.peer, op.op] += 1
+        if op.peer < len(members) and members[op.peer] in job.calls:
+            place = members.index(op.global_rank)
+            entered[members[op.peer], op.comm_id, place, _COUNTERPART[Op(op.op)]] += 0
+    return [
+        Progress(
+            global_rank=rank, comm_id=comm_id, last_entered=n, last_done=0, peer=peer,
+            direction=direction, is_current=not job.calls[rank].is_inside_unseen,
+        )
+        for (rank, comm_id, peer, direction), n in entered.items()
+    ]  # fmt: skip
+
+
+def _padded(job: FlightJob, event: HangEvent) -> tuple[Communicator, ...]:
+    """The communicators; one whose members were only seen to use it gets a member that nobody knows
+    where all the others are in one op: they wait for somebody."""
+    reached: dict[tuple[int, int], set[int]] = {}
+    for op in (*event.in_flight, *event.finished):
+        if op.comm_id in job.groups.assumed and op.kind == RecordKind.COLLECTIVE:
+            reached.setdefault((op.comm_id, op.match_seq), set()).add(op.global_rank)
+    open_ops = {(op.comm_id, op.match_seq) for op in event.in_flight}
+    full = {
+        comm_id
+        for (comm_id, seq), ranks in reached.items()
+        if (comm_id, seq) in open_ops and ranks >= set(job.members(comm_id))
+    }
+    return tuple(
+        replace(one, members=(*one.members, -1)) if one.comm_id in full else one
+        for one in job.groups.communicators
+    )
