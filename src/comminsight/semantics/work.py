@@ -21,7 +21,7 @@ import numpy as np
 
 from comminsight.semantics.boundary import compiled
 from comminsight.semantics.comm_table import CommTable
-from comminsight.semantics.lead import Counts, counted, kinds, total
+from comminsight.semantics.lead import Counts, Excess, compare, counted, kinds, total
 from comminsight.semantics.learn_close import TOO_FEW_STEPS
 from comminsight.semantics.matcher import Hits
 from comminsight.semantics.template import Template
@@ -113,15 +113,17 @@ def _with_lead(template: Template, blocks: list[_Block], lead: Counts) -> Templa
 
 
 def _usual(blocks: list[_Block], codes: np.ndarray) -> Counts:
-    """The lead that most steps have, directly before their work; empty if they differ."""
+    """The lead that most steps have, directly before their work and behind what is no training;
+    empty if they differ."""
     leads = [counted(codes[block.first : block.work]) for block in blocks]
     if not leads:
         return ()
     usual, n_times = Counter(leads).most_common(1)[0]
     n_ops = total(usual)
     for block, lead in zip(blocks, leads, strict=True):
-        if lead != usual and block.work - block.first > n_ops:
-            n_times += counted(codes[block.work - n_ops : block.work]) == usual
+        begin = block.work - n_ops
+        if lead != usual and begin > block.first and counted(codes[begin : block.work]) == usual:
+            n_times += compare(counted(codes[block.first : begin]), usual) is not Excess.ALIKE
     return usual if n_times >= max(_SHARED * len(blocks), min(2, len(blocks))) else ()
 
 

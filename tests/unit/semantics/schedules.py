@@ -71,7 +71,23 @@ JOBS = {
     "zero3": Job(zero_layout(3, 4), "zero3"),
     "zero3, bf16": Job(zero_layout(3, 4, is_fp16=False), "fsdp1"),
     "tp pp dp": Job(megatron_layout(2, 2, 2), "tp-pp-dp"),
+    "tp pp dp, a number per microbatch": Job(
+        replace(megatron_layout(2, 2, 2), has_batch_metric=True), "tp-pp-dp"
+    ),
+    "tp pp dp, gradients last": Job(
+        replace(megatron_layout(2, 2, 2), has_late_gradients=True), "tp-pp-dp"
+    ),
+    "tp pp dp, gradients last, a number per microbatch": Job(
+        replace(megatron_layout(2, 2, 2), has_late_gradients=True, has_batch_metric=True), NONE
+    ),
+    "tp pp": Job(megatron_layout(2, 2, 1), "tp-pp-dp"),
+    "tp pp, a number per microbatch": Job(
+        replace(megatron_layout(2, 2, 1), has_batch_metric=True), NONE
+    ),
     "moe": Job(moe_layout(8, 4), "tp-pp-dp"),
+    "moe, a number per microbatch": Job(
+        replace(moe_layout(8, 4), microbatches=3, has_batch_metric=True), "tp-pp-dp"
+    ),
     "megatron": Job(megatron_core_layout(2, 2, 2), "megatron"),
     "megatron, sp, dist opt": Job(
         with_sp(megatron_core_layout(2, 2, 2, has_dist_opt=True)), "megatron"
@@ -107,6 +123,36 @@ BETWEEN = {  # something that is no step lies between the steps
     "zero2, evaluation": Job(replace(zero_layout(2, 4), eval_every=4), "zero2"),
     "zero3, evaluation": Job(replace(zero_layout(3, 4), eval_every=4), "zero3"),
     "megatron, evaluation": Job(replace(megatron_core_layout(2, 2, 2), eval_every=4), "megatron"),
+    "megatron, evaluation, no dp": Job(
+        replace(megatron_core_layout(2, 2, 1), eval_every=4), "megatron"
+    ),
+    "megatron, evaluation, tp": Job(
+        replace(with_sp(megatron_core_layout(4, 1, 1)), eval_every=3, eval_batches=5), "megatron"
+    ),
+    "megatron, evaluation, interleaved": Job(
+        replace(
+            megatron_core_layout(2, 4, 1, microbatches=8, chunks=2, has_dist_opt=True),
+            eval_every=4,
+            eval_batches=8,
+        ),
+        "megatron",
+    ),
+    "megatron, evaluation, experts": Job(
+        replace(megatron_core_layout(2, 2, 4, ep=2, has_dist_opt=True), eval_every=3), "megatron"
+    ),
+    "tp pp dp, evaluation": Job(replace(megatron_layout(2, 2, 2), eval_every=4), "tp-pp-dp"),
+    "tp pp dp, evaluation, a number per batch": Job(
+        replace(megatron_layout(2, 2, 2), eval_every=4, eval_batches=3, has_batch_metric=True),
+        "tp-pp-dp",
+    ),
+    "tp pp dp, evaluation, gradients last": Job(
+        replace(megatron_layout(2, 2, 2), eval_every=4, has_late_gradients=True), "tp-pp-dp"
+    ),
+    "moe, evaluation": Job(replace(moe_layout(8, 4), eval_every=4), "tp-pp-dp"),
+    "moe, evaluation, a number per batch": Job(
+        replace(moe_layout(8, 4), microbatches=2, eval_every=3, has_batch_metric=True), "tp-pp-dp"
+    ),
+    "tp pp dp, checkpoint": Job(replace(megatron_layout(2, 2, 2), checkpoint_every=3), "tp-pp-dp"),
     "ddp, checkpoint": Job(replace(ddp_accumulated_layout(4), checkpoint_every=3), "ddp"),
     "fsdp2, checkpoint": Job(replace(fsdp2_accumulated_layout(4), checkpoint_every=3), "fsdp2"),
     "zero1, checkpoint": Job(replace(zero_layout(1, 4), checkpoint_every=3), "zero1"),

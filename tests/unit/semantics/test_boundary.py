@@ -18,19 +18,29 @@ from comminsight.semantics.losses import Loss, LossLog
 from comminsight.semantics.template import Sequence, Symbol, Template
 from tests.builders import MS, comm_row, identity, ops, record
 
-LETTERS = {"O": Op.ALL_GATHER, "A": Op.REDUCE, "C": Op.ALL_REDUCE, "x": Op.BROADCAST, "S": Op.SEND}
+LETTERS = {
+    "O": Op.ALL_GATHER, "A": Op.REDUCE, "C": Op.ALL_REDUCE, "x": Op.BROADCAST, "S": Op.SEND,
+    "W": Op.REDUCE_SCATTER,
+}  # fmt: skip
 
 
 def sequence(letters: str) -> Sequence:
     return tuple((Symbol(ops=(LETTERS[letter],)),) for letter in letters)
 
 
-def template(opens: str = "O", anchors: str = "A", closes: str = "C", **fields: Any) -> Template:
-    pattern = {
+def template(
+    opens: str = "O", anchors: str = "A", closes: str = "C", works: str = "", **fields: Any
+) -> Template:
+    pattern: dict[str, Any] = {
         key: (sequence(letters),) if letters else ()
-        for key, letters in (("opens", opens), ("anchors", anchors), ("closes", closes))
-    }
+        for key, letters in (
+            ("opens", opens), ("anchors", anchors), ("closes", closes), ("works", works)
+        )
+    }  # fmt: skip
     return Template(name="t", version=2, **pattern, **fields)
+
+
+BEHIND = template(works="W", is_work_behind=True)
 
 
 def rows(letters: str) -> np.ndarray:
@@ -89,6 +99,11 @@ def shape(steps: list[StepSummary]) -> list[tuple[int, int, str]]:
             "OOO", template("O", "O", "O", is_close_inside_open=True),
             [(0, 0, "close"), (1, 1, "close")],
         ),
+        ("OxCOxCOWCO", template(works="W"), [(0, 8, "close")]),  # ends before the work are none's
+        ("OWxCOWCO", template(works="W"), [(0, 3, "close"), (4, 6, "close")]),
+        ("OxCOxCO", template(works="W"), []),
+        ("OxCWxOxCWO", BEHIND, [(0, 2, "close"), (5, 7, "close")]),
+        ("OxCWxOxCxOxCWO", BEHIND, [(0, 2, "close"), (9, 11, "close")]),  # none behind the second
     ],
 )  # fmt: skip
 def test_steps(
@@ -153,21 +168,15 @@ def test_coverage_needs_anchor_and_close(letters: str, is_complete: bool, proof:
 
 
 def naive(
-    letters: str, opens: str, anchors: str, closes: str, is_inside: bool
+    letters: str, opens: str, anchors: str, closes: str, works: str, is_inside: bool
 ) -> list[tuple[int, int, str]]:
     """The rules op by op, without tables or vectors."""
-    states = dict.fromkeys(("open", "anchor", "close"), 0)
+    patterns = {"open": opens, "work": works, "anchor": anchors, "close": closes}
+    states = dict.fromkeys(patterns, 0)
     step: dict[str, int] | None = None
     steps = []
     for position, letter in enumerate(letters):
-        first = {}
-        for kind, wanted in (("open", opens), ("anchor", anchors), ("close", closes)):
-            state = states[kind]
-            state = state + 1 if letter == wanted[state] else int(letter == wanted[0])
-            if state == len(wanted):
-                first[kind] = position - len(wanted) + 1
-                state = 0
-            states[kind] = state
+        first = completed(patterns, states, position, letter)
         proofs = [] if step is None else [step[k] for k in ("anchor", "close") if k in step]
         if "open" in first and (step is None or (proofs and first["open"] > min(proofs))):
             if step is not None:
@@ -175,26 +184,48 @@ def naive(
                 last = step["close"] if has_close else first["open"] - 1
                 steps.append((step["first"], last, "close" if has_close else "next_open"))
             step = {"first": first["open"], "open": position}
-        for kind in ("anchor", "close"):
-            if step is not None and kind in first and kind not in step:
+        if step is not None and first.get("work", -1) >= step["first"]:
+            step.setdefault("work", position)
+        for kind in {"anchor", "close"} & first.keys():
+            if step is not None and kind not in step and not (works and "work" not in step):
                 is_own = first[kind] >= step["first"] if is_inside else first[kind] > step["open"]
                 if is_own and position >= step["open"]:
                     step[kind] = position
     return steps
 
 
+def completed(
+    patterns: dict[str, str], states: dict[str, int], position: int, letter: str
+) -> dict[str, int]:
+    """First position of each pattern that this letter completes."""
+    first = {}
+    for kind, wanted in patterns.items():
+        if not wanted:
+            continue
+        state = states[kind]
+        state = state + 1 if letter == wanted[state] else int(letter == wanted[0])
+        if state == len(wanted):
+            first[kind] = position - len(wanted) + 1
+            state = 0
+        states[kind] = state
+    return first
+
+
 PATTERN = st.text("OACx", min_size=1, max_size=4)
+WORK = st.text("OACxW", max_size=3)
 
 
 @settings(max_examples=400, deadline=None)
-@given(PATTERN, PATTERN, PATTERN, st.booleans(), st.text("OACx", max_size=80), st.integers(1, 7))
+@given(
+    PATTERN, PATTERN, PATTERN, WORK, st.booleans(), st.text("OACxW", max_size=80), st.integers(1, 7)
+)
 def test_any_template_gives_the_same_steps_in_any_chunking_and_no_op_twice(
-    opens: str, anchors: str, closes: str, is_inside: bool, letters: str, chunk: int
+    opens: str, anchors: str, closes: str, works: str, is_inside: bool, letters: str, chunk: int
 ) -> None:
-    pattern = template(opens, anchors, closes, is_close_inside_open=is_inside)
+    pattern = template(opens, anchors, closes, works, is_close_inside_open=is_inside)
     expected, whole = run(letters or "x", pattern)
     steps, stepper = run(letters or "x", pattern, chunk)
-    assert shape(steps) == naive(letters, opens, anchors, closes, is_inside)
+    assert shape(steps) == naive(letters, opens, anchors, closes, works, is_inside)
     assert steps == expected
     assert steps + stepper.finish() == expected + whole.finish()
     shapes = shape(steps)
