@@ -1,0 +1,78 @@
+"""Lines of what starts and ends processes: torchrun, mpirun, Slurm, Kubernetes, Ray, shells."""
+
+from __future__ import annotations
+
+from comminsight.format.log_pattern import table
+from comminsight.model.log_event import LogCode as C
+
+TASKS = r"tasks? (?P<tasks>\d{1,10}(?:[-,]\d{1,10}){0,2000})"
+SIGNAL_NAME = r"(?P<signal_name>SIG[A-Z0-9]{1,12})"
+DIED = (
+    r"(?P<signal_name>Killed|Terminated|Segmentation fault|Bus error|Aborted|Illegal instruction|"
+    r"Floating point exception|Out Of Memory"
+    r"|Out of memory)"
+)
+JOB_STATE = (
+    r"(?P<state>OUT_OF_ME(?:MORY|\+)|NODE_FAIL|TIMEOUT|PREEMPTED|CANCELLED|FAILED|BOOT_FAIL|"
+    r"DEADLINE)\+?"
+)
+SLURM_ROW = (
+    rf"^ {{0,8}}(?P<job>\d[\w.+]{{0,64}})[ |].{{0,300}}?\b{JOB_STATE}[ |]{{1,20}}"
+    r"(?P<exit_code>\d{1,3}):(?P<signal>\d{1,3})\b"
+)
+PATTERNS = table(
+    (C.ELASTIC_WORKER_FAILED, "(exitcode:",
+     r"failed \(exitcode: (?P<exit_code>-?\d{1,6})\) local_rank: (?P<local_rank>\d{1,6}) \(pid: "
+     r"(?P<pid>\d{1,10})\)"
+     r"(?: of binary: (?P<file>[^\s]{1,250}))?"),
+    (C.ELASTIC_CLOSING, "closing signal",
+     rf"Sending process (?P<pid>\d{{1,10}}) closing signal {SIGNAL_NAME}"),
+    (C.ELASTIC_SIGNALLED, "death signal",
+     rf"Received (?:Signals\.)?(?:{SIGNAL_NAME}|(?P<signal>\d{{1,3}})) death signal"),
+    (C.ELASTIC_SIGNALLED, "got signal:",
+     r"Process (?P<pid>\d{1,10}) got signal: (?P<signal>\d{1,3})"),
+    (C.PYTHON_FATAL, "Fatal Python error", r"Fatal Python error: (?P<error>[\w ,.-]{1,160})"),
+    (C.PROCESS_TERMINATE, "terminate called",
+     r"terminate called after throwing an instance of '(?P<exception>[^']{1,160})'"),
+    (C.PROCESS_SIGNAL, "Signal: ",
+     r"\[(?P<host>[\w.-]{1,255}):(?P<pid>\d{1,10})\] Signal: (?P<signal_name>[A-Za-z ]{1,40}) \("
+     r"(?P<signal>\d{1,3})\)"),
+    (C.SPAWN_EXIT, "terminated with ",
+     rf"[pP]rocess (?P<local_rank>\d{{1,6}}) terminated with (?:exit code "
+     rf"(?P<exit_code>-?\d{{1,6}})|signal {SIGNAL_NAME})"),
+    (C.LAUNCHER_EXIT, "return code", r"exits with return code = (?P<exit_code>-?\d{1,6})"),
+    (C.MPI_RANK_EXIT, "noticed that process rank",
+     r"process rank (?P<task>\d{1,10}) with PID (?P<pid>\d{1,10}) on node "
+     r"(?P<host>[\w.-]{1,255}) exited on signal (?P<signal>\d{1,3})(?: \("
+     r"(?P<signal_name>[\w ]{1,40})\))?"),
+    (C.SLURM_TASK_EXIT, "srun: error",
+     rf"srun: error: (?P<host>[^\s:]{{1,1024}}): {TASKS}: Exited with exit code "
+     rf"(?P<exit_code>\d{{1,6}})"),
+    (C.SLURM_TASK_KILLED, "srun: error",
+     rf"srun: error: (?P<host>[^\s:]{{1,1024}}): {TASKS}: {DIED}"),
+    (C.SLURM_NODE_FAILURE, "ode failure",
+     r"(?:srun: error: |slurmstepd: error: )Node failure on (?P<host>[^\s]{1,1024})"),
+    (C.SLURM_OOM, "oom",
+     r"Detected (?P<n_events>\d{1,10}) oom[-_]kill event(?:\(s\))? in (?:StepId=|step )"
+     r"(?P<step>[\w.+]{1,64})"),
+    (C.SLURM_CANCELLED, "CANCELLED AT",
+     r"\*\*\* (?:JOB|STEP) (?P<job>[\w.+]{1,64}) ON (?P<host>[^\s]{1,255}) CANCELLED AT "
+     r"(?P<when>[\dT:-]{1,20})"
+     r"(?: DUE TO (?P<reason>[A-Za-z ,]{1,60}))?"),
+    *((C.SLURM_STATE, needle, SLURM_ROW) for needle in ("OUT_OF_ME", "NODE_FAIL", "FAILED")),
+    (C.SHELL_SIGNAL, "(core dumped)",
+     rf"(?:line \d{{1,6}}: {{1,4}}(?P<pid>\d{{1,10}}) )?{DIED} {{0,40}}\(core dumped\)"),
+    (C.SHELL_SIGNAL, ": line ",
+     rf": line \d{{1,6}}: {{1,4}}(?P<pid>\d{{1,10}}) {DIED}"),
+    (C.K8S_REASON, "OOMKilled", r"\"?[rR]eason\"?: {0,20}\"?(?P<reason>OOMKilled)"),
+    (C.K8S_EXIT_CODE, "Exit Code:", r"Exit Code: {1,12}(?P<exit_code>\d{1,3})$"),
+    (C.K8S_EXIT_CODE, "\"exitCode\"", r"\"exitCode\": ?(?P<exit_code>\d{1,3})\b"),
+    (C.K8S_NODE_PRESSURE, "low on resource",
+     r"node was low on resource: (?P<reason>[\w-]{1,64})"),
+    (C.RAY_WORKER_DIED, "unexpected system error",
+     r"A worker died or was killed while executing a task by an unexpected system error"
+     r"(?:.{0,400}?Worker PID: (?P<pid>\d{1,10}))?(?:.{0,60}?Worker exit type: "
+     r"(?P<worker_exit>\w{1,32}))?"),
+    (C.RAY_OUT_OF_MEMORY, "due to memory pressure",
+     r"killed due to memory pressure"),
+)  # fmt: skip
