@@ -10,15 +10,13 @@ from pathlib import Path
 
 import pytest
 
-# A shell starts background jobs with SIGINT ignored and nohup ignores SIGHUP; children inherit that,
-# and tests of these signals would then test nothing.
-STANDARD = {
-    signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL,
-    signal.SIGQUIT: signal.SIG_DFL, signal.SIGTERM: signal.SIG_DFL, signal.SIGUSR1: signal.SIG_DFL,
-}  # fmt: skip
-for number, handler in STANDARD.items():
+# A shell starts background jobs with SIGINT ignored, nohup ignores SIGHUP, and children inherit that:
+# tests of these signals would then test nothing.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1):
     if signal.getsignal(number) is signal.SIG_IGN:
-        signal.signal(number, handler)
+        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.fixture
