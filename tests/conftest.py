@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-# A shell starts background jobs with SIGINT ignored, nohup ignores SIGHUP, and children inherit that:
-# tests of these signals would then test nothing.
+# A shell starts background jobs with SIGINT ignored, nohup ignores SIGHUP, and children inherit
+# that: tests of these signals would then test nothing.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1):
