@@ -208,6 +208,21 @@ def test_serving_has_prefills_and_decodes(recorded):
     assert len(lengths) == 2, "the two engines serve different requests"
 
 
+@pytest.mark.parametrize("name", ["serving", "serving-poll"])
+def test_prefills_and_decodes_are_those_that_the_job_wrote(name, recorded):
+    one, found = recorded[name], Counter()
+    for rank in one.sessions:
+        modes = {line["step"]: line["mode"] for line in one.written("step", rank)}
+        for step in one.found(rank):
+            forward, *over = step.phases
+            assert forward.kind.value == "forward"
+            found[modes[step.step], "".join(phase.kind.value for phase in over)] += 1
+    print(name, dict(found))
+    assert all(told in {"", mode} for mode, told in found)
+    assert found["prefill", "prefill"] > 0
+    assert found["decode", "decode"] > found["decode", ""]
+
+
 @pytest.mark.parametrize("name", ["serving-poll", "serving-ep"])
 def test_idle_time_is_full_of_ops_that_are_no_steps(name, recorded):
     one = recorded[name]

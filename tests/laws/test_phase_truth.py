@@ -6,6 +6,7 @@ it is *unsaid*. The table is printed (``pytest -rP``); what must be found of it 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -16,12 +17,14 @@ import pytest
 from comminsight.model.ops import Op
 from comminsight.model.step import PhaseKind, StepSummary
 from comminsight.sim import (
+    Batching,
     Jitter,
     SimRank,
     SimRun,
     ddp_accumulated_layout,
     ddp_pair_layout,
     megatron_layout,
+    serving_batches_layout,
     simulate,
 )
 from comminsight.sim import megatron_core_layout as core_layout
@@ -30,6 +33,7 @@ from comminsight.sim.groups import groups_by_dimension
 from comminsight.sim.noise import Noise
 from comminsight.sim.program import ENTER, PHASES, WORK, Phase
 from comminsight.sim.schedules import step_programs
+from comminsight.sim.schedules_serving import batches_of
 from tests.unit.semantics.schedules import JOBS, Job, found_on, with_sp
 from tests.unit.semantics.shipped import shipped_templates
 
@@ -259,6 +263,37 @@ def test_bubbles_are_the_waits_in_receives() -> None:
         true = local(rank, waits)
         true = true[(true[:, 0] >= steps[0].start_ns) & (true[:, 1] <= steps[-1].end_ns)]
         assert found.tolist() == true.tolist()
+
+
+# Least share of true prefills and decodes that are told behind the first iterations.
+SERVED = {
+    Batching.SEPARATE: (0.9, 0.99),
+    Batching.CHUNKED: (0, 0),
+    Batching.SPECULATIVE: (0, 0),  # each sequence has several rows
+    Batching.PREFILL: (0, 0),
+    Batching.STATIC: (0, 0),  # one size of batch: it might be a budget that is filled
+}
+
+
+@pytest.mark.parametrize("batching", SERVED)
+def test_iterations_are_told_by_the_sizes_of_their_ops(batching: Batching) -> None:
+    n_steps, n_learnt = 240, 32
+    run = simulate(serving_batches_layout(2, batching), steps=n_steps, seed=SEED)
+    modes = [batch.mode for batch in batches_of(batching, n_steps)]
+    for rank in run.ranks:
+        steps = found_on(rank, TEMPLATES).steps
+        assert len(steps) == n_steps
+        found: Counter[tuple[str, str]] = Counter()
+        for step, mode in zip(steps, modes, strict=True):
+            forward, *over = step.phases
+            assert forward.kind is PhaseKind.FORWARD
+            told = "".join(phase.kind.value for phase in over)
+            assert told in {"", mode}
+            assert all((p.start_ns, p.end_ns) == (step.start_ns, step.end_ns) for p in over)
+            found[mode, told] += step.step >= n_learnt
+        print(f"{batching.value:12}", *(f"{a}>{b or '-'} {n}" for (a, b), n in found.items()))
+        for kind, least in zip(("prefill", "decode"), SERVED[batching], strict=True):
+            assert found[kind, kind] >= least * (found[kind, kind] + found[kind, ""])
 
 
 def test_interleaved_among_two_stages_is_not_taken_for_1f1b() -> None:

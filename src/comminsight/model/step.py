@@ -36,8 +36,8 @@ class PhaseKind(StrEnum):
     """Part of a step.
 
     ``FORWARD`` to ``UNKNOWN`` follow each other and never overlap: what the rank does, where the
-    ops tell. ``GRAD_SYNC`` (gradients in flight), ``BUBBLE`` (waiting to receive) and the three
-    parts of a pipeline lie over them.
+    ops tell. ``GRAD_SYNC`` (gradients in flight), ``BUBBLE`` (waiting to receive), the three parts
+    of a pipeline and what an iteration of a serving job did lie over them.
     """
 
     FORWARD = "forward"
@@ -49,6 +49,8 @@ class PhaseKind(StrEnum):
     WARM_UP = "warm_up"  # forward passes before forward and backward take turns
     STEADY = "steady"
     COOL_DOWN = "cool_down"  # backward passes after the last forward
+    PREFILL = "prefill"  # the tokens of a prompt, and no decode
+    DECODE = "decode"  # of each sequence tokens that all have logits: no prompt but its last token
 
 
 class Phase(msgspec.Struct, frozen=True, gc=False):

@@ -30,7 +30,7 @@ from comminsight.semantics.reorder import OrderSnapshot, Reorder
 from comminsight.semantics.selection import Judge, Trial, select
 from comminsight.semantics.template import Template
 
-SNAPSHOT_VERSION = 5
+SNAPSHOT_VERSION = 6
 _FIRST_LOOK_OPS = 16
 _PORTION = 16_384  # records per pass: enough to pay for the calls, few enough to stay in the cache
 

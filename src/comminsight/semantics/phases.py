@@ -11,7 +11,7 @@ aside, and of those behind it only the last are held, in which the next step may
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress, groupby
 
@@ -20,6 +20,7 @@ import numpy as np
 
 from comminsight.model.step import Phase, PhaseKind, StepSummary
 from comminsight.semantics.comm_table import CommTable
+from comminsight.semantics.phase_iterations import IterationKinds, IterationSnapshot
 from comminsight.semantics.phase_models import first_gradients
 from comminsight.semantics.phase_plan import Plan, signs_of
 from comminsight.semantics.phase_rules import plan_of
@@ -44,6 +45,7 @@ class PhaseSnapshot(msgspec.Struct, frozen=True, array_like=True):
     aside_first: int = 0
     n_aside: int = 0
     of_first_step: tuple[int, ...] = ()
+    iterations: IterationSnapshot | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ class PhaseTrace:
         self._times: list[np.ndarray] = []
         self._plans: dict[bytes, _Compiled] = {}
         self._of_first_step: tuple[int, ...] = ()
+        self._iterations = IterationKinds()
 
     def feed(self, rows: np.ndarray, columns: Columns) -> None:
         """Take committed ops (``OP_DTYPE``) with their columns."""
@@ -133,9 +136,21 @@ class PhaseTrace:
             else:
                 self.n_unknown += n
                 phases = [_unknown(step) for step in steps[done : done + n]]
+            if self._is_iteration and plan is None:
+                self._iterations.skip()
+            elif self._is_iteration:
+                phases = [
+                    (*found, *self._over_iteration(step))
+                    for step, found in zip(steps[done : done + n], phases, strict=True)
+                ]
             for step, found in zip(steps[done : done + n], phases, strict=True):
                 msgspec.structs.force_setattr(step, "phases", found)  # new, and nobody's yet
             done += n
+
+    def _over_iteration(self, step: StepSummary) -> Iterator[Phase]:
+        kind = self._iterations.kind_of(step)
+        if kind is not None and step.end_ns > step.start_ns:
+            yield Phase(kind, step.start_ns, step.end_ns, step.n_ops)
 
     def forget(self, before: int, closed: int | None = None) -> None:
         """Drop ops before this position, where the open step begins; ``closed`` is the position
@@ -239,7 +254,7 @@ class PhaseTrace:
             aside_first, n_aside = self._aside.first, len(self._aside.numbers)
         return PhaseSnapshot(
             self._first, numbers.tobytes(), times.tobytes(), self.n_unknown, aside_first, n_aside,
-            self._of_first_step,
+            self._of_first_step, self._iterations.snapshot() if self._is_iteration else None,
         )  # fmt: skip
 
     def restore(self, snapshot: PhaseSnapshot) -> None:
@@ -252,6 +267,8 @@ class PhaseTrace:
         self._first, self._until = snapshot.first, snapshot.first + len(numbers) - n
         self.n_unknown = snapshot.n_unknown
         self._of_first_step = snapshot.of_first_step
+        if snapshot.iterations is not None:
+            self._iterations.restore(snapshot.iterations)
 
 
 def _compiled(plan: Plan) -> _Compiled:

@@ -18,6 +18,7 @@ from comminsight.sim.faults import (
     SlowLink,
 )
 from comminsight.sim.layout import (
+    Batching,
     Naming,
     Schedule,
     SimLayout,
@@ -31,6 +32,7 @@ from comminsight.sim.layout import (
     megatron_layout,
     moe_layout,
     pipeline_layout,
+    serving_batches_layout,
     serving_ep_layout,
     serving_layout,
     tensor_layout,
@@ -41,6 +43,7 @@ from comminsight.sim.views import hang_event, run_trace
 
 __all__ = [
     "AbsentStep",
+    "Batching",
     "Clocks",
     "Fault",
     "FusedStep",
@@ -71,6 +74,7 @@ __all__ = [
     "moe_layout",
     "pipeline_layout",
     "run_trace",
+    "serving_batches_layout",
     "serving_ep_layout",
     "serving_layout",
     "simulate",

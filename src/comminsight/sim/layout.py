@@ -33,6 +33,17 @@ class Schedule(StrEnum):
     SERVING_EP = "serving_ep"  # data parallel attention over expert parallel layers
 
 
+class Batching(StrEnum):
+    """What the iterations of a serving job take in."""
+
+    FIXED = "fixed"  # batches of one size; every so often a prefill of as many sequences
+    SEPARATE = "separate"  # prompts come before decodes, never with them
+    CHUNKED = "chunked"  # decodes, and what the budget of tokens leaves of a prompt
+    SPECULATIVE = "speculative"  # separate; a decode verifies several tokens of each sequence
+    PREFILL = "prefill"  # prompts only: another job decodes
+    STATIC = "static"  # as many sequences all the time, prompts of one length
+
+
 class Naming(StrEnum):
     """Who names the groups."""
 
@@ -73,7 +84,8 @@ class SimLayout:
     ``dp`` coordinate ends ``steps_short[i]`` steps before the others. ``pair_bytes`` are the
     buckets of the model that a pair trains first. ``MEGATRON`` and ``MOE`` reduce a number over all
     ranks for every microbatch and batch of an evaluation with ``has_batch_metric``, and the one
-    that ends a step before its gradients with ``has_late_gradients``.
+    that ends a step before its gradients with ``has_late_gradients``. With a ``batching`` that is
+    not FIXED ``activation_bytes`` are those of one token.
     """
 
     schedule: Schedule
@@ -116,6 +128,7 @@ class SimLayout:
     pair_bytes: tuple[int, ...] = ()
     has_batch_metric: bool = False
     has_late_gradients: bool = False
+    batching: Batching = Batching.FIXED
 
     @property
     def dimensions(self) -> frozenset[str]:
@@ -260,6 +273,14 @@ def serving_layout(tp: int, replicas: int = 1) -> SimLayout:
         schedule=Schedule.SERVING, naming=Naming.SERVING, tp=tp, dp=replicas, layers=4,
         forward_ns=200_000, activation_bytes=65_536, optimizer_ns=100_000, between_ns=300_000,
         prefill_every=5, idle_every=7,
+    )  # fmt: skip
+
+
+def serving_batches_layout(tp: int, batching: Batching) -> SimLayout:
+    """One engine whose requests come and go; no idle time."""
+    return SimLayout(
+        schedule=Schedule.SERVING, naming=Naming.SERVING, tp=tp, layers=4, forward_ns=200_000,
+        activation_bytes=8_192, optimizer_ns=100_000, between_ns=300_000, batching=batching,
     )  # fmt: skip
 
 

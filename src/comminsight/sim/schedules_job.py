@@ -8,14 +8,22 @@ it carry their own phase.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from comminsight.model.ops import Op
-from comminsight.sim.layout import Schedule, SimLayout
+from comminsight.sim.layout import Batching, Schedule, SimLayout
 from comminsight.sim.program import Phase, Program, ProgramWriter, joined
 from comminsight.sim.schedules_data import DATA_WRITERS, FIRST_WRITERS, evaluate_data
 from comminsight.sim.schedules_megatron import evaluate_megatron, write_megatron_core
 from comminsight.sim.schedules_pipeline import write_pipeline
-from comminsight.sim.schedules_serving import idle, write_decode, write_prefill, write_tensor
+from comminsight.sim.schedules_serving import (
+    batches_of,
+    idle,
+    write_batch,
+    write_decode,
+    write_prefill,
+    write_tensor,
+)
 
 Writer = Callable[[ProgramWriter], None]
 
@@ -47,6 +55,8 @@ def programs_of_steps(
 ) -> list[Program]:
     """The programs of all steps of one rank; ``written`` runs a writer for that rank. ``own`` are
     step and evaluation of a schedule that is written elsewhere."""
+    if layout.batching is not Batching.FIXED:
+        return _programs_of_batches(layout, steps, written)
     is_megatron = layout.schedule is Schedule.MEGATRON_CORE
     evaluate: Writer = evaluate_megatron if is_megatron else evaluate_data
     write, evaluate = own or (_STEPS[layout.schedule], evaluate)
@@ -60,6 +70,17 @@ def programs_of_steps(
         zip(kinds, joined(programs, [[used.index(p) for p in plan] for plan in kinds]), strict=True)
     )
     return [made[plan] for plan in plans]
+
+
+def _programs_of_batches(
+    layout: SimLayout, steps: int, written: Callable[[Writer], Program]
+) -> list[Program]:
+    """An iteration per batch."""
+    batches = batches_of(layout.batching, steps)
+    kinds = list(dict.fromkeys(batches))
+    programs = [written(partial(write_batch, batch=kind)) for kind in kinds]
+    made = dict(zip(kinds, joined(programs, [[n] for n in range(len(kinds))]), strict=True))
+    return [made[batch] for batch in batches]
 
 
 def _plan(layout: SimLayout, step: int) -> tuple[int, ...]:

@@ -17,7 +17,16 @@ from comminsight.semantics.phase_plan import Plan
 from comminsight.semantics.phase_rules import plan_of
 from comminsight.semantics.phase_symbols import N_WEIGHTS, Sign, phase_signs, place_of, weight_of
 from comminsight.semantics.symbols import columns_of
-from comminsight.sim import LostRecords, SimLayout, SimRank, fsdp2_layout, megatron_layout, simulate
+from comminsight.sim import (
+    Batching,
+    LostRecords,
+    SimLayout,
+    SimRank,
+    fsdp2_layout,
+    megatron_layout,
+    serving_batches_layout,
+    simulate,
+)
 from tests.builders import comm_row, comm_rows
 from tests.unit.semantics.shipped import shipped_templates
 from tests.unit.semantics.snapshots import carried
@@ -267,6 +276,14 @@ def test_phases_do_not_depend_on_chunks_or_crashes(layout: SimLayout) -> None:
         assert all(step.phases for step in whole)
         for sizes, crash_every in (([1], 0), ([7, 31, 2], 0), ([13, 90], 1), ([5], 3)):
             assert fed(rank, sizes, crash_every=crash_every)[0] == whole
+
+
+def test_kinds_of_iterations_do_not_depend_on_chunks_or_crashes() -> None:
+    rank = simulate(serving_batches_layout(2, Batching.SEPARATE), steps=70, seed=4).ranks[0]
+    whole = fed(rank, [1 << 20])[0]
+    assert len({phase.kind for step in whole for phase in step.phases}) == 3
+    for sizes, crash_every in (([1], 0), ([7, 31, 2], 0), ([13, 90], 1), ([5], 3)):
+        assert fed(rank, sizes, crash_every=crash_every)[0] == whole
 
 
 def test_nothing_is_said_of_a_step_that_lost_records() -> None:
