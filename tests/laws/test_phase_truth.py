@@ -16,6 +16,7 @@ import pytest
 
 from comminsight.model.ops import Op
 from comminsight.model.step import PhaseKind, StepSummary
+from comminsight.pipeline.report import mean_phases
 from comminsight.sim import (
     Batching,
     Jitter,
@@ -34,7 +35,7 @@ from comminsight.sim.noise import Noise
 from comminsight.sim.program import ENTER, PHASES, WORK, Phase
 from comminsight.sim.schedules import step_programs
 from comminsight.sim.schedules_serving import batches_of
-from tests.unit.semantics.schedules import JOBS, Job, found_on, with_sp
+from tests.unit.semantics.schedules import BETWEEN, JOBS, Job, found_on, with_sp
 from tests.unit.semantics.shipped import shipped_templates
 
 SEED, STEPS = 11, 10
@@ -52,7 +53,7 @@ WIDE = {
     "megatron, tp sp": Job(with_sp(core_layout(4, 1, 2, has_dist_opt=True)), "megatron"),
     "megatron, 4 stages": Job(core_layout(2, 4, 1, microbatches=8, has_dist_opt=True), "megatron"),
 }
-ALL = {**JOBS, **WIDE}
+ALL = {**JOBS, **BETWEEN, **WIDE}
 STEPPED = [name for name, job in ALL.items() if job.template]
 
 # Least share of true (forward, backward) time that is told, per stage where stages differ.
@@ -180,11 +181,25 @@ def test_phases_tell_what_the_rank_did(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STEPPED)
+def test_the_phases_of_a_step_add_up_to_it(name: str) -> None:
+    """What the rank does, or is unknown, is at most the step; with what lies over it, at least."""
+    for rank in stages(ALL[name], run_of(name)):
+        for step in found_on(rank, TEMPLATES).steps:
+            told = mean_phases([step])
+            doing = sum(told.get(kind.value, 0) for kind in (*DOING, PhaseKind.UNKNOWN))
+            assert doing <= step.span_ns <= sum(told.values())
+            assert all(0 < time_ns <= step.span_ns for time_ns in told.values())
+            bubbles = spans_of(step, PhaseKind.BUBBLE)
+            assert (bubbles[:, 0] >= step.start_ns).all()
+            assert (bubbles[:, 1] <= step.end_ns).all()
+
+
+@pytest.mark.parametrize("name", STEPPED)
 def test_what_a_rank_does_never_overlaps_and_lies_in_the_step(name: str) -> None:
     job, run = ALL[name], run_of(name)
     for rank in stages(job, run):
         steps = found_on(rank, TEMPLATES).steps
-        assert len(steps) >= STEPS - 1
+        assert len(steps) >= STEPS - 1 - max(job.layout.steps_short, default=0)
         for step in steps:
             doing = sorted(
                 (phase.start_ns, phase.end_ns)
