@@ -25,6 +25,7 @@ class JobOptions:
     gradient_pad: int = 0
     ops: int = 1000
     chunks: int = 1
+    batch_metric: int = 0
     eval_every: int = 0
     checkpoint_every: int = 0
     pause_ms: float = 0.0
@@ -56,6 +57,8 @@ HELP = {
     "gradient_pad": "elements added to the gradient buffer of tp_pp_dp, to make transfers long",
     "ops": "ops of the jobs flood and kill",
     "chunks": "model chunks per pipeline stage, more than one interleaves (tp_pp_dp_torch)",
+    "batch_metric": "1 reduces a number over all ranks for every microbatch and evaluation batch "
+    "(tp_pp_dp)",
     "eval_every": "steps between evaluations, 0 for none",
     "checkpoint_every": "steps between checkpoints, 0 for none",
     "pause_ms": "how long a checkpoint lasts on top of the writing; how long nobody asks (serving)",

@@ -142,6 +142,7 @@ class PipelineEnd:
                 loss += y.pow(2).mean()
             else:
                 self._send(y, self._stage + 1)
+            self._reduce_metric()
         self._finish_sends()
         if self.is_last:
             dist.all_reduce(loss, group=self._replicas)
@@ -154,6 +155,12 @@ class PipelineEnd:
         if self._stage > 0:
             assert x.grad is not None  # noqa: S101 - x requires a gradient
             self._send(x.grad, self._stage - 1)
+        self._reduce_metric()
+
+    def _reduce_metric(self) -> None:
+        """A number over all ranks, as a job does that shows its loss for every microbatch."""
+        if self._context.options.batch_metric:
+            dist.all_reduce(torch.ones(1))
 
     def _receive(self, peer: int) -> torch.Tensor:
         x = torch.empty(BATCH, self._context.options.hidden)
