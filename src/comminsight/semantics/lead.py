@@ -102,14 +102,14 @@ def compare(excess: Counts, lead: Counts) -> Excess:
 
 class LeadWatch:
     """Where a step begins, told when its work does. ``is_usual``: the newest step's lead was as
-    long as it mostly is, or longer by what is no training."""
+    long as it mostly is, or longer by what is foreign to it."""
 
     __slots__ = ("_coder", "_comms", "_held", "_template", "is_usual", "n_ops")
 
     def __init__(
         self, template: Template, coder: SymbolCoder, comms: CommTable, held: HeldOps
     ) -> None:
-        self.is_usual = False
+        self.is_usual = True  # no step was before it that had fewer microbatches
         self.n_ops = total(template.lead)
         self._template, self._coder, self._comms, self._held = template, coder, comms, held
 
@@ -119,8 +119,10 @@ class LeadWatch:
         if not self.n_ops or first <= opened:
             self.is_usual = first == opened
             return opened
-        self.is_usual = self._is_beginning(step, first, work)
-        return first if self.is_usual else opened
+        found = self._before(step, first, work)
+        is_out = found is Excess.FOREIGN or (found is Excess.UNLIKE and self.is_usual)
+        self.is_usual = found is Excess.FOREIGN
+        return first if is_out else opened
 
     def n_needed(self, step: OpenStep | None, until: int) -> int:
         """How many of the ops before a position the lead of the step in progress may need."""
@@ -135,17 +137,16 @@ class LeadWatch:
             codes = kinds(self._held.between(first, until), self._comms)
             step.gone, step.gone_until = merged(step.gone, counted(codes)), until
 
-    def _is_beginning(self, step: OpenStep, first: int, work: int) -> bool:
-        """Whether a step begins at ``first`` and what stands before it is no training."""
+    def _before(self, step: OpenStep, first: int, work: int) -> Excess:
+        """What stands before ``first``; more of the same if no step can begin there."""
         held = self._held.between(max(step.first.position, step.gone_until), work)
         codes = kinds(held, self._comms)
         if counted(codes[-self.n_ops :]) != self._template.lead:
-            return False
+            return Excess.ALIKE
         if not self._is_open(held[-self.n_ops :]):
-            return False
+            return Excess.ALIKE
         excess = merged(step.gone, counted(codes[: -self.n_ops]))
-        found = compare(excess, self._template.lead)
-        return found is Excess.FOREIGN or (found is Excess.UNLIKE and self.is_usual)
+        return compare(excess, self._template.lead)
 
     def _is_open(self, rows: np.ndarray) -> bool:
         """Whether an Open begins with the first of these ops."""

@@ -78,8 +78,9 @@ def test_a_step_begins_where_its_lead_does(letters: str, firsts: list[int], chun
     [
         ("OSSSSxWCOOOOSSSSxWCO", [0, 11]),  # other proportions, behind an ordinary step
         ("OSSSSxWCOSWCOOOOSSSSxWCO", [0, 8, 12]),  # behind another one: it may be training
-        ("OOOOSSSSxWCOSSSSxWCO", [0, 11]),  # behind none
+        ("OOOOSSSSxWCOSSSSxWCO", [3, 11]),  # before the first
         ("OSSSSxWCOOOAOSSSSxWCOOOOSSSSxWCO", [0, 12, 23]),
+        ("OSSSSxWC" + "OOOOSSSSxWC" * 3 + "O", [0, 11, 19, 30]),  # from now on, it seems
     ],
 )
 def test_proportions_tell_behind_an_ordinary_step(letters: str, firsts: list[int]) -> None:
