@@ -41,7 +41,7 @@ from comminsight.semantics.symbols import SymbolCoder, columns_of
 from comminsight.semantics.template import Template
 
 END_OF_TIME_NS = 1 << 62
-_IS_FAILED = np.isin(np.arange(256), (OpState.FAILED, OpState.ABORTED))
+_FAILED, _ABORTED = int(OpState.FAILED), int(OpState.ABORTED)
 
 
 class BoundarySnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +90,7 @@ class BoundaryMachine:
         classes = self._coder.encode(rows, self._comms, columns)
         self._held.take(rows)
         hits = [matcher.feed(classes, self.position) for matcher in self._matchers]
-        failed = np.flatnonzero(_IS_FAILED.take(rows["state"]))
+        failed = np.flatnonzero((rows["state"] == _FAILED) | (rows["state"] == _ABORTED))
         if len(failed):  # it proves nothing: the step did not get behind it
             hits[1:] = [found.without(failed + self.position) for found in hits[1:]]
         for kind, found in enumerate(hits[:3]):

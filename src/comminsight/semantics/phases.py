@@ -48,8 +48,7 @@ class PhaseSnapshot(msgspec.Struct, frozen=True, array_like=True):
     iterations: IterationSnapshot | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(msgspec.Struct, frozen=True, gc=False):
     """A step that has ended: the position of its first op and its number of ops."""
 
     first: int
