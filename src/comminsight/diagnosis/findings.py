@@ -125,6 +125,12 @@ def _judge_cycle(observed: Observed, origin: Origin) -> Finding:
         rank, instance = skipping[0].waited_for, skipping[0].instance
         victims = {*origin.victims, *origin.ranks} - {rank}
         return Finding(Cause.CONTROL_FLOW_SKIP, origin, (rank,), tuple(sorted(victims)), instance)
+    untold = next(
+        (e for e in origin.cycle if e.instance.presence.get(e.waited_for) is Presence.UNKNOWN), None
+    )
+    if untold is not None:  # whether it has come there is what decides
+        waiting = tuple(sorted({*origin.victims, *origin.ranks}))
+        return Finding(Cause.NO_VERDICT, origin, (untold.waited_for,), waiting, untold.instance)
     oldest = min((edge.instance for edge in origin.cycle), key=lambda one: one.start_ns)
     kinds = {edge.instance.key.is_p2p for edge in origin.cycle}
     # one waits for a message, the other has gone on to a collective without sending it

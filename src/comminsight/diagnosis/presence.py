@@ -224,25 +224,33 @@ def _is_lagging(instance: Instance, needed_ns: float) -> bool:
 
 
 def _with_held(instances: list[Instance]) -> list[Instance]:
-    """With BEHIND where a rank holds back others: by an op that lags in it, or, in an op that all
-    have called, by one that it called before."""
+    """With BEHIND where a rank holds back others: by an op that it called before, and that lags in
+    it, stands still though nothing holds it, or is what all others of a complete op wait for.
+
+    What a rank called after an op of the first two kinds it does not wait in yet: an op in which
+    nobody else waits either is left out.
+    """
     since: dict[int, int] = {}
     for one in instances:
-        for rank in one.lagging:
-            since[rank] = min(since.get(rank, one.start_ns), one.start_ns)
-    return [one if one.lagging else _held(one, since) for one in instances]
+        if one.lagging or _is_rooted(one):
+            for op in one.ops:
+                since[op.global_rank] = min(since.get(op.global_rank, op.start_ns), op.start_ns)
+    found = (one if one.lagging or _is_rooted(one) else _held(one, since) for one in instances)
+    return [one for one in found if one.waiting_ops]
 
 
-def _held(instance: Instance, lagging_since: dict[int, int]) -> Instance:
+def _is_rooted(instance: Instance) -> bool:
+    """True when all members have come, and none has called anything before that is not over."""
+    return instance.is_complete and not any(op.is_queued for op in instance.ops)
+
+
+def _held(instance: Instance, since: dict[int, int]) -> Instance:
     held = {
         op.global_rank
         for op in instance.ops
-        if op.start_ns >= lagging_since.get(op.global_rank, op.start_ns + 1)
+        if op.start_ns > since.get(op.global_rank, op.start_ns)
+        or (op.is_queued and instance.is_complete)
     }
-    if not held and instance.is_complete:
-        held = {op.global_rank for op in instance.ops if op.is_queued}
-    if len(held) == len(instance.ops):
-        return instance  # nobody waits in it for anybody
     behind = dict.fromkeys(held, Presence.BEHIND)
     return replace(instance, presence=instance.presence | behind)
 
