@@ -23,6 +23,7 @@ from comminsight.semantics.phase_plan import (
 from comminsight.semantics.phase_symbols import Sign
 
 _MIN_IN_A_ROW = 3  # gathers: the backward pass has at most two, one of them ahead
+_MAX_ALONE = 2  # rounds
 _FIRST_SCATTER_AFTER = 2  # gathers of a backward pass, one of them ahead
 
 
@@ -119,16 +120,15 @@ def _is_turn(gathers: np.ndarray, scatters: np.ndarray, turn: int) -> bool:
 
 
 def _accumulated(gathers: np.ndarray, scatters: np.ndarray) -> list[int]:
-    """Starts of all passes where only the last microbatch scatters; empty if it does not fit. What
-    lies between gathers in front of the first scatter ends an evaluation, or no other pass.
+    """Starts of all passes where only the last microbatch scatters; empty if it does not fit, or if
+    other ops lie between the gathers and not in the same places of each round: an evaluation.
 
     A root that is gathered once makes an odd number of gathers per microbatch: certain numbers of
     microbatches could then be taken for others.
     """
     n_units = len(scatters)
     n_rounds, rest = divmod(len(gathers), 2 * n_units)
-    ahead = gathers[gathers < scatters[0]]
-    if ahead[-1] - ahead[0] + 1 > len(ahead):
+    if not _is_even(np.diff(gathers[gathers < scatters[0]]), 2 * n_units):
         return []
     if rest or n_rounds < 2 or n_rounds % (2 * n_units - 1) == 0:
         return []
@@ -137,6 +137,15 @@ def _accumulated(gathers: np.ndarray, scatters: np.ndarray) -> list[int]:
         return []
     starts: list[int] = gathers[::n_units].tolist()
     return starts
+
+
+def _is_even(steps: np.ndarray, period: int) -> bool:
+    """Whether gathers follow each other alike in all rounds; between two rounds alone that other
+    ops part, one may be an evaluation."""
+    n_rounds = len(steps) // period + 1
+    if n_rounds <= _MAX_ALONE and (steps[period - 1 :: period] > 1).any():
+        return False
+    return bool((steps[period:] == steps[:-period]).all())
 
 
 def _phase(kind: PhaseKind, first: int, until: int, microbatch: int) -> PlannedPhase:

@@ -172,6 +172,15 @@ def test_rounds_that_are_no_microbatches_have_no_numbers(word: str, expected: st
     assert told(word).startswith(expected)
 
 
+def test_a_loss_of_every_microbatch_is_no_evaluation() -> None:
+    begin, plain, end = "ggg1ggg", "gggggg", "ggg1gsgsgs"
+    assert told(begin + begin + end).startswith("forw#0/3:0-8 back#0/3:8-14 forw#1/3:14-22")
+    assert told(begin + plain + end).startswith("unkn")
+    assert told(plain + "1" + plain + "1" + "ggggsgsgs").startswith("forw#0/3")
+    assert told(plain + "1" + plain + "ggggsgsgs").startswith("unkn")
+    assert told(plain + "1" + "ggggsgsgs").startswith("unkn")  # an evaluation, or a microbatch
+
+
 def test_rounds_that_scatter_other_bytes_are_of_other_models() -> None:
     own = numbers("gggsgsgggsgs", 0, 1)
     assert shown(plan_of(own)).startswith("forw#0/2:0-4 back#0/2:4-10 forw#1/2")
