@@ -11,6 +11,7 @@ from comminsight.pipeline.executor import Executor
 from comminsight.pipeline.layout import RunPaths
 from comminsight.pipeline.rebuild_run import RunRebuilt, by_rank, remove_steps, run_tasks
 from comminsight.pipeline.rebuild_tasks import Rebuilt, run_through, stepper_for
+from comminsight.pipeline.staging import staged
 from comminsight.store.archive import Archive
 from comminsight.store.events import EVENTS, NET, NOTICES
 from comminsight.store.replay import EventsFile, session_batches
@@ -55,10 +56,10 @@ def rebuild_parquet(task: ParquetTask) -> tuple[Rebuilt, ...]:
         if table is EVENTS or path.is_file():
             files.append(EventsFile(path, table))
     rebuilt = []
-    for entry in entries:
-        stepper = stepper_for(
-            task.steps_folder, task.template_folders, entry.identity, entry.settings
-        )
-        batches = session_batches(files, entry.identity.session_id)
-        rebuilt.append(run_through(stepper, comm_rows_of(entry), batches, is_over=entry.is_over))
+    with staged(Path(task.steps_folder)) as staging:
+        for entry in entries:
+            stepper = stepper_for(staging, task.template_folders, entry.identity, entry.settings)
+            batches = session_batches(files, entry.identity.session_id)
+            comms = comm_rows_of(entry)
+            rebuilt.append(run_through(stepper, comms, batches, is_over=entry.is_over))
     return tuple(rebuilt)

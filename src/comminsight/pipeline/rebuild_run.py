@@ -5,7 +5,6 @@ The driver reads no records: it names sessions and blocks, and keeps of each ran
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,11 +17,11 @@ from comminsight.pipeline.executor import Err, Executor
 from comminsight.pipeline.launches import earlier_launches, newest_run
 from comminsight.pipeline.layout import RunPaths
 from comminsight.pipeline.rebuild_tasks import (
-    STAGING_PREFIX,
     Rebuilt,
     SegmentsTask,
     rebuild_segments,
 )
+from comminsight.pipeline.staging import clear_stale
 from comminsight.pipeline.templates import load_templates
 
 
@@ -95,8 +94,7 @@ def run_tasks(
             problems.append(result.message)
         else:
             rebuilt += result.value
-    for left in paths.steps.glob(f"{STAGING_PREFIX}*"):
-        shutil.rmtree(left, ignore_errors=True)  # of workers that were killed
+    clear_stale(paths.steps)
     if problems and not rebuilt:
         raise InputError(
             f"none of its files can be read; the first: {problems[0]}", path=str(paths.root),

@@ -7,8 +7,6 @@ written aside and put in place whole, so that it may be run again at any time.
 from __future__ import annotations
 
 import os
-import shutil
-import socket
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -22,11 +20,11 @@ from comminsight.model.topology import SessionIdentity
 from comminsight.pipeline.launches import Life, last_mono_ns, life_from
 from comminsight.pipeline.rebuild import settings_with
 from comminsight.pipeline.session_steps import SessionStepper
+from comminsight.pipeline.staging import staged
 from comminsight.pipeline.stored_session import StoredSession, open_stored
 from comminsight.pipeline.templates import load_templates, read_text, template_files
 from comminsight.semantics.template import Template
 
-STAGING_PREFIX = ".part-"
 SAVE_RECORDS = 1 << 22  # steps wait in memory for at most this many records
 
 
@@ -64,12 +62,11 @@ def rebuild_segments(task: SegmentsTask) -> tuple[Rebuilt, ...]:
         seen_mono_ns = max(map(last_mono_ns, session.batches()))
         life = life_from(session.identity, session.comms, seen_mono_ns)
         return (Rebuilt(life, is_shared=True),)
-    stepper = stepper_for(
-        task.steps_folder, task.template_folders, session.identity, session.settings
-    )
     calls: list[np.ndarray] = []
     batches = _noting(session, calls)
-    rebuilt = run_through(stepper, session.comms, batches, is_over=session.is_over)
+    with staged(Path(task.steps_folder)) as staging:
+        stepper = stepper_for(staging, task.template_folders, session.identity, session.settings)
+        rebuilt = run_through(stepper, session.comms, batches, is_over=session.is_over)
     spans = tuple((path, *span) for path, span in session.spans.items())
     is_whole = session.is_closed and rebuilt.n_records == stepper.delivered_seq
     unseen_calls = unseen_of(calls) if is_whole else {}
@@ -85,13 +82,12 @@ def _noting(session: StoredSession, calls: list[np.ndarray]) -> Iterator[np.ndar
 
 
 def stepper_for(
-    steps_folder: str,
+    staging: Path,
     template_folders: tuple[str, ...],
     identity: SessionIdentity,
     settings: dict[str, int],
 ) -> SessionStepper:
-    """A stepper that writes aside; the name tells two attempts on one session apart."""
-    staging = Path(steps_folder) / f"{STAGING_PREFIX}{socket.gethostname()}-{os.getpid()}"
+    """A stepper that writes aside."""
     templates = _templates(template_folders)
     return SessionStepper(staging, None, templates, settings_with(settings), identity)
 
@@ -132,5 +128,4 @@ def _placed(stepper: SessionStepper) -> Path:
     staging = stepper.path.parent
     for path in (stepper.record_path, stepper.path):
         os.replace(path, staging.parent / path.name)
-    shutil.rmtree(staging, ignore_errors=True)
     return staging.parent / stepper.path.name

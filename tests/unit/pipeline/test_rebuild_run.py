@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -114,3 +117,66 @@ def test_of_records_that_are_not_whole_no_call_is_counted_as_unseen(
     write_segment(tmp_path / "inspector_logs" / who.session_id, data, sealed=end == "gap")
     (own,) = rebuild_run(run_paths(tmp_path), SerialExecutor()).sessions
     assert (own.n_records, own.unseen_calls) == (2, {})
+
+
+SLOW = """
+import sys, time
+import subprocess
+import sys
+import time
+from pathlib import Path
+from comminsight.pipeline.executor import SerialExecutor
+from comminsight.pipeline.layout import run_paths
+from comminsight.pipeline.rebuild_run import rebuild_run
+from comminsight.pipeline.session_steps import SessionStepper
+
+root = Path(sys.argv[1])
+finish = SessionStepper.finish
+
+def waiting(self):
+    (root / "begun").touch()
+    while not (root / "go").exists():
+        time.sleep(0.01)
+    return finish(self)
+
+SessionStepper.finish = waiting
+print(rebuild_run(run_paths(root), SerialExecutor()).problems)
+"""
+
+
+def test_two_rebuilds_at_once_into_one_folder_leave_each_other_alone(tmp_path: Path) -> None:
+    record_job(tmp_path, 2, OLD, run_id="x")
+    steps = tmp_path / "steps"
+    slow = subprocess.Popen(
+        [sys.executable, "-c", SLOW, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    while not (tmp_path / "begun").exists():
+        assert slow.poll() is None
+        time.sleep(0.01)
+    dead = steps / ".part-node9-77"  # of a worker that was killed
+    dead.mkdir()
+    (dead / "x.jsonl").write_text("half a st")
+    rebuild_run(run_paths(tmp_path), SerialExecutor())
+    expected = {path.name: path.read_bytes() for path in steps.iterdir() if path.is_file()}
+    (held,) = steps.glob(".part-*")
+    assert held.name.endswith(f"-{slow.pid}")
+    (tmp_path / "go").touch()
+    said, _ = slow.communicate(timeout=60)
+    assert (slow.returncode, said) == (0, "()\n")
+    assert {path.name: path.read_bytes() for path in steps.iterdir()} == expected
+    assert len(expected) == 4
+
+
+def test_of_a_rebuild_that_was_killed_the_next_one_clears_up(tmp_path: Path) -> None:
+    record_job(tmp_path, 2, OLD, run_id="x")
+    killed = subprocess.Popen(
+        [sys.executable, "-c", SLOW, str(tmp_path)], stdout=subprocess.DEVNULL
+    )
+    while not (tmp_path / "begun").exists():
+        assert killed.poll() is None
+        time.sleep(0.01)
+    killed.kill()
+    killed.wait(60)
+    assert list((tmp_path / "steps").glob(".part-*"))
+    rebuild_run(run_paths(tmp_path), SerialExecutor())
+    assert not list((tmp_path / "steps").glob(".part-*"))
