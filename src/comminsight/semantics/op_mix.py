@@ -21,10 +21,23 @@ DATA_BYTES = 512
 _SMALL_JOB_BYTES = 65_536
 _EXCHANGE_PARTNERS = 3
 _AT_ONCE_RATIO = 0.1  # of the usual time between P2P ops
-_AT_ONCE = 3  # rows apart: ops of other communicators may overlap
 _P2P = tuple(P2P_OPS)
 _FLOATS = (DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32, DType.FLOAT64)
-_NO_PLACES = np.zeros(0, np.int64)
+_INTEGERS = (DType.INT32, DType.UINT32, DType.INT64, DType.UINT64)
+_COUNTS_BYTES = 65_536  # a number for each expert, not tokens
+REDUCING = (Op.ALL_REDUCE, Op.REDUCE_SCATTER, Op.REDUCE)
+_NONE = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exchanges:
+    """The exchanges of data among all members in order: bytes that this rank sent, begin and end;
+    and how many exchanges carried counts only."""
+
+    sizes: np.ndarray = field(default_factory=lambda: _NONE)
+    starts_ns: np.ndarray = field(default_factory=lambda: _NONE)
+    ends_ns: np.ndarray = field(default_factory=lambda: _NONE)
+    n_counted: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,11 +46,12 @@ class OpMix:
 
     ``ways`` are (op, way) of P2P with way 1 to the next comm rank, -1 to the previous one, 2 to
     both (of two), 0 to another. ``longest_run`` is by op, among the communicator's own data.
-    ``n_in_turns`` counts gathers that a scatter follows at once; ``overlap_ratio`` is the share of
-    data that began before the one before it had ended. ``n_alone`` are calls with P2P in one
-    direction only, ``n_both`` those with both at once.
-    ``places`` and ``marks`` are row numbers: of the data collectives, and of what moves on one
-    microbatch or layer (P2P and exchanges).
+    ``overlap_ratio`` is the share of data that began before the one before it had ended.
+    ``n_alone`` are calls with P2P in one direction only, ``n_both`` those with both at once.
+    ``scattered`` and ``reduced`` are (bytes, dtype) of what is scattered and all-reduced.
+    ``controls_at``, ``places`` and ``marks`` are row numbers: of control ops, of data collectives,
+    and of what moves on one microbatch or layer (P2P and exchanges). ``ops``, ``sizes``,
+    ``starts_ns`` and ``ends_ns`` go with ``places``.
     """
 
     comm_index: int
@@ -49,16 +63,21 @@ class OpMix:
     n_repeated_control: int = 0
     n_sizes: int = 0
     longest_run: dict[int, int] = field(default_factory=dict)
-    n_in_turns: int = 0
     overlap_ratio: float = 0.0
     ways: frozenset[tuple[int, int]] = frozenset()
     n_exchanges: int = 0
+    exchanges: Exchanges = field(default_factory=Exchanges)
     n_alone: int = 0
     n_both: int = 0
-    scattered_bytes: frozenset[int] = frozenset()
-    reduced_bytes: frozenset[int] = frozenset()
-    places: np.ndarray = field(default_factory=lambda: _NO_PLACES)
-    marks: np.ndarray = field(default_factory=lambda: _NO_PLACES)
+    scattered: frozenset[tuple[int, int]] = frozenset()
+    reduced: frozenset[tuple[int, int]] = frozenset()
+    controls_at: np.ndarray = field(default_factory=lambda: _NONE)
+    places: np.ndarray = field(default_factory=lambda: _NONE)
+    ops: np.ndarray = field(default_factory=lambda: _NONE)
+    sizes: np.ndarray = field(default_factory=lambda: _NONE)
+    starts_ns: np.ndarray = field(default_factory=lambda: _NONE)
+    ends_ns: np.ndarray = field(default_factory=lambda: _NONE)
+    marks: np.ndarray = field(default_factory=lambda: _NONE)
 
     @property
     def n_data(self) -> int:
@@ -102,7 +121,8 @@ def _mix(
     own = take_rows(rows, places)
     op, size_bytes = np.ascontiguousarray(own["op"]), np.ascontiguousarray(own["size_bytes"])
     is_p2p = np.isin(op, _P2P)
-    is_exchange, n_exchanges = _exchanges(own, is_p2p, rank)
+    call_of = _exchange_of(own, is_p2p, rank)
+    is_exchange = call_of >= 0
     is_control = ((size_bytes <= CONTROL_BYTES) | (op == Op.BARRIER)) & ~is_p2p & ~is_exchange
     is_large = size_bytes > least_bytes
     is_data = is_large & ~is_p2p & ~is_exchange
@@ -114,14 +134,22 @@ def _mix(
         comm_index=comm_index, size=size, rank=rank, n_ops=len(own), counts=_counted(data),
         controls=controls, n_repeated_control=max(controls.values(), default=0),
         n_sizes=len(np.unique(size_bytes[is_data])),
-        longest_run=_longest_runs(data), n_in_turns=_n_in_turns(data, places[is_data]),
-        overlap_ratio=_overlap_ratio(own[is_data]), ways=_ways(ways, size, rank),
-        n_exchanges=n_exchanges,
+        longest_run=_longest_runs(data), overlap_ratio=_overlap_ratio(own[is_data]),
+        ways=_ways(ways, size, rank),
+        n_exchanges=int(call_of.max(initial=-1)) + 1,
+        exchanges=_exchanges(own[is_exchange], call_of[is_exchange]),
         n_alone=n_alone, n_both=n_both,
-        scattered_bytes=frozenset(size_bytes[is_data & (op == Op.REDUCE_SCATTER)].tolist()),
-        reduced_bytes=frozenset(size_bytes[is_data & (op == Op.ALL_REDUCE)].tolist()),
-        places=places[is_data], marks=places[is_large & (is_p2p | is_exchange)],
+        scattered=_messages(own[is_data & (op == Op.REDUCE_SCATTER)]),
+        reduced=_messages(own[is_data & (op == Op.ALL_REDUCE)]),
+        controls_at=places[is_control],
+        places=places[is_data], ops=data.astype(np.int64), sizes=size_bytes[is_data],
+        starts_ns=own["start_ns"][is_data], ends_ns=own["end_ns"][is_data],
+        marks=places[is_large & (is_p2p | is_exchange)],
     )  # fmt: skip
+
+
+def _messages(own: np.ndarray) -> frozenset[tuple[int, int]]:
+    return frozenset(zip(own["size_bytes"].tolist(), own["dtype"].tolist(), strict=True))
 
 
 def _counted(values: np.ndarray) -> dict[int, int]:
@@ -136,19 +164,39 @@ def _controls(own: np.ndarray) -> dict[tuple[int, bool], int]:
     return {(key >> 1, bool(key & 1)): n for key, n in _counted(keys).items()}
 
 
-def _exchanges(own: np.ndarray, is_p2p: np.ndarray, rank: int) -> tuple[np.ndarray, int]:
-    """Which ops belong to exchanges among all members, and how many exchanges those are."""
-    is_one = own["op"] == Op.ALL_TO_ALL
+def _exchange_of(own: np.ndarray, is_p2p: np.ndarray, rank: int) -> np.ndarray:
+    """The number of the exchange among all members that each op belongs to, -1 for none."""
+    calls = np.where(own["op"] == Op.ALL_TO_ALL, -2 - np.arange(len(own)), -1)
     grouped = np.flatnonzero(is_p2p & (own["group_id"] > 0))
-    if not len(grouped):
-        return is_one, int(np.count_nonzero(is_one))
-    group, peer = own["group_id"][grouped].astype(np.int64), own["peer_or_root"][grouped]
-    pairs = np.unique(group << 32 | (peer.astype(np.int64) & 0xFFFFFFFF))
-    groups, n_partners = np.unique(pairs >> 32, return_counts=True)
-    fans = np.union1d(groups[n_partners >= _EXCHANGE_PARTNERS], group[peer == rank])
-    is_one = is_one.copy()
-    is_one[grouped[np.isin(group, fans)]] = True
-    return is_one, int(np.count_nonzero(own["op"] == Op.ALL_TO_ALL)) + len(fans)
+    if len(grouped):
+        group, peer = own["group_id"][grouped].astype(np.int64), own["peer_or_root"][grouped]
+        pairs = np.unique(group << 32 | (peer.astype(np.int64) & 0xFFFFFFFF))
+        groups, n_partners = np.unique(pairs >> 32, return_counts=True)
+        fans = np.union1d(groups[n_partners >= _EXCHANGE_PARTNERS], group[peer == rank])
+        is_fan = np.isin(group, fans)
+        calls[grouped[is_fan]] = group[is_fan]
+    belongs = np.flatnonzero(calls != -1)
+    _, firsts, which = np.unique(calls[belongs], return_index=True, return_inverse=True)
+    numbers = np.full(len(own), -1, np.int64)
+    numbers[belongs] = np.argsort(np.argsort(firsts))[which]
+    return numbers
+
+
+def _exchanges(own: np.ndarray, number: np.ndarray) -> Exchanges:
+    """The exchanges that these ops are, by their number."""
+    n = int(number.max(initial=-1)) + 1
+    sent = np.where(own["op"] == Op.RECV, 0, own["size_bytes"])
+    sizes, starts_ns, ends_ns = np.zeros((3, n), np.int64)
+    starts_ns[:] = np.iinfo(np.int64).max
+    np.add.at(sizes, number, sent)
+    np.minimum.at(starts_ns, number, own["start_ns"])
+    np.maximum.at(ends_ns, number, own["end_ns"])
+    is_integer = np.zeros(n, np.bool_)
+    is_integer[number] = np.isin(own["dtype"], _INTEGERS)
+    is_count = is_integer & (sizes <= _COUNTS_BYTES)
+    return Exchanges(
+        sizes[~is_count], starts_ns[~is_count], ends_ns[~is_count], int(np.count_nonzero(is_count))
+    )
 
 
 def _group_calls(p2p: np.ndarray) -> tuple[int, int]:
@@ -184,11 +232,6 @@ def _longest_runs(ops: np.ndarray) -> dict[int, int]:
     for op, length in zip(ops[starts].tolist(), lengths.tolist(), strict=True):
         longest[op] = max(longest.get(op, 0), length)
     return longest
-
-
-def _n_in_turns(ops: np.ndarray, places: np.ndarray) -> int:
-    is_pair = (ops[:-1] == Op.ALL_GATHER) & (ops[1:] == Op.REDUCE_SCATTER)
-    return int(np.count_nonzero(is_pair & (np.diff(places) <= _AT_ONCE)))
 
 
 def _overlap_ratio(data: np.ndarray) -> float:

@@ -14,18 +14,39 @@ import numpy as np
 
 from comminsight.model.ops import CommRole, Op
 from comminsight.semantics.op_mix import OpMix
-from comminsight.semantics.p2p_roles import MIN_ROUNDS, PAIR, is_moving, n_rounds, p2p_clues
+from comminsight.semantics.p2p_roles import (
+    MIN_ROUNDS,
+    PAIR,
+    is_moving,
+    n_rounds,
+    p2p_clues,
+    pair_clues,
+)
 from comminsight.semantics.role_clues import Clue, guess
+from comminsight.semantics.role_exchanges import exchange_clues, may_be_experts
+from comminsight.semantics.role_rhythm import (
+    has_pass_of_its_own,
+    in_turns,
+    is_alternating,
+    is_bursty,
+    is_in_blocks,
+    is_one_replica,
+    is_single_between,
+    is_two_way,
+    lies_before_bursts,
+    lies_between_gathers,
+    may_carry_gradients,
+    overlaps,
+    serves,
+    updates,
+)
+from comminsight.semantics.role_shards import shard_pairs
 
-_MANY, _MORE = 3.0, 1.5  # times as many ops as on any other communicator
+BESIDE_GRADIENTS = "gathers_beside_gradients"
 _FEW_PER_STEP = 12
-_FEW_SIZES = 4
 _OFTEN, _RARELY = 0.6, 0.3
 _FORWARD_PASS = 3  # gathers in a row: parameters ahead of layers; activations alternate
-_IN_TURNS = 0.7
-_OVERLAPS = 0.3
 _SYNCHRONISING = (Op.ALL_REDUCE, Op.ALL_GATHER, Op.REDUCE_SCATTER, Op.REDUCE)
-_MANY_PER_ROUND, _FEW_PER_ROUND = 6, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +86,10 @@ class _Session:
         self._world_size = place.world_size if place.world_size > 0 else _widest(mixes)
         self._spanning = [mix for mix in mixes if mix.size == self._world_size]
         self._reduced = [mix for mix in mixes if mix.n_data and not is_moving(mix)]
+        self._exchanging = [mix for mix in mixes if may_be_experts(mix)]
         clocks = [mix.n_repeated_control for mix in self._spanning]
         self._n_steps = min((n for n in clocks if n > 1), default=0)
-        self._sharded = _shard_pairs(self._reduced)
+        self._sharded = shard_pairs(self._reduced)
 
     def clues(self) -> dict[int, tuple[Clue, ...]]:
         found = {mix.comm_index: tuple(self._of(mix)) for mix in self._mixes}
@@ -80,7 +102,7 @@ class _Session:
         """Clues for the one communicator of the world, as if it did not span it."""
         for mix in self._spanning if len(self._spanning) == 1 else ():
             if mix.n_exchanges:
-                yield Clue(CommRole.EP, 3.0, "exchanges")
+                yield from exchange_clues(mix)
             elif mix.has_p2p:
                 yield from p2p_clues(mix)
             elif 2 * sum(mix.counts.get(op, 0) for op in _SYNCHRONISING) >= max(self._n_steps, 4):
@@ -90,18 +112,29 @@ class _Session:
         if mix in self._spanning:
             yield Clue(CommRole.GLOBAL, 4.0 if len(self._spanning) == 1 else 0.2, "spans_world")
             if len(self._spanning) == 1:
-                yield from _of_one_replica(mix)
+                if is_one_replica(mix):
+                    yield Clue(CommRole.TP, 5.0, "reduces_then_gathers")
                 return
         if mix.n_exchanges:
-            yield Clue(CommRole.EP, 3.0, "exchanges")
+            yield from exchange_clues(mix)
         elif mix.has_p2p:
             yield from p2p_clues(mix)
             if mix.size == PAIR:
-                yield from self._of_pair(mix)
+                yield from pair_clues(mix, self._mixes)
+                yield from self._of_place(mix)
         elif mix.n_data:
             yield from self._of_data(mix)
         elif mix.is_control_only:
             yield from self._of_control(mix)
+
+    def _of_place(self, mix: OpMix) -> Iterable[Clue]:
+        """The second of two stages is in the last half of the world."""
+        if n_rounds(mix) >= MIN_ROUNDS and mix.rank == 1 and self._place.global_rank >= 0 and (
+            self._world_size > 0
+        ):  # fmt: skip
+            is_last = self._place.global_rank * 2 >= self._world_size
+            role = CommRole.PP if is_last else CommRole.CP
+            yield Clue(role, 0.7, "last_half" if is_last else "not_outermost")
 
     # numbers only
 
@@ -131,80 +164,123 @@ class _Session:
         if mix.comm_index in self._sharded:
             yield Clue(*self._sharded[mix.comm_index])
             return
-        yield from self._by_order(mix)
-        if mix.overlap_ratio >= _OVERLAPS:
-            yield Clue(CommRole.DP, 2.0, "overlaps_itself")
-        yield from self._by_number(mix)
-        yield from self._by_marks(mix)
-        yield from self._by_step(mix)
+        if self._is_in_turns(mix):
+            is_layer = not is_alternating(mix) or len(self._reduced) == 1 or self._has_marks()
+            yield Clue(CommRole.TP, 1.5 if is_layer else 0.9, "gather_scatter_in_turns")
+            yield from self._of_layers(mix) if is_layer else ()
+        elif is_two_way(mix):
+            yield from self._of_shards(mix)
+        else:
+            yield from self._of_reductions(mix)
         if self._is_elsewhere(mix):
             yield Clue(CommRole.TP, -1.0, "not_innermost")
 
-    def _by_order(self, mix: OpMix) -> Iterable[Clue]:
-        """Activations are gathered and scattered in turns, parameters layer after layer."""
-        gathers, scatters = mix.longest_run.get(Op.ALL_GATHER, 0), mix.counts.get(
-            Op.REDUCE_SCATTER, 0
-        )  # fmt: skip
-        if scatters and gathers >= _FORWARD_PASS:
-            yield Clue(CommRole.DP, 2.5, "gathers_in_a_row")
-        elif scatters > 1 and mix.n_in_turns > _IN_TURNS * scatters:
-            yield Clue(CommRole.TP, 1.5, "gather_scatter_in_turns")
-        elif scatters and gathers > 1 and mix.longest_run[Op.REDUCE_SCATTER] > 1:
-            yield Clue(CommRole.DP, 1.0, "scatters_then_gathers")
+    def _others(self, mix: OpMix) -> list[np.ndarray]:
+        """Rows that cut the session into passes: other data, transfers, numbers over the world."""
+        own = [m.places for m in self._reduced if m is not mix]
+        own += [m.marks for m in self._mixes if m.has_p2p and not m.n_exchanges]
+        return own + [m.controls_at for m in self._spanning if m is not mix]
+
+    def _is_in_turns(self, mix: OpMix) -> bool:
+        return is_two_way(mix) and in_turns(mix, self._others(mix))
+
+    def _has_marks(self) -> bool:
+        return any(mix.has_p2p and not mix.n_exchanges for mix in self._mixes)
+
+    def _of_shards(self, mix: OpMix) -> Iterable[Clue]:
+        """Parameters and gradients, or keys and values whose gradients others reduce."""
+        others = [m for m in self._reduced if m is not mix and not self._is_in_turns(m)]
+        carriers = [other for other in others if may_carry_gradients(other, mix)]
+        wide = [c for c in carriers if any(mix.size * m.size == c.size for m in self._exchanging)]
+        of_experts = not wide or all(is_in_blocks(mix, m.marks) for m in self._exchanging)
+        left = [carrier for carrier in carriers if carrier not in wide]
+        if of_experts and updates(mix, left, self._others(mix)):
+            yield Clue(CommRole.DP, 2.0, "scatters_then_gathers")
+        elif any(m.size > mix.size or not is_two_way(m) or self._updates(m) for m in carriers):
+            if not self._exchanging:
+                yield Clue(CommRole.CP, 0.6, BESIDE_GRADIENTS)
+        elif not carriers:
+            gathers = mix.longest_run.get(Op.ALL_GATHER, 0)
+            if gathers >= _FORWARD_PASS:
+                yield Clue(CommRole.DP, 2.5, "gathers_in_a_row")
+            elif gathers > 1 and mix.longest_run.get(Op.REDUCE_SCATTER, 0) > 1:
+                is_alone = len(self._reduced) == 1
+                yield Clue(CommRole.DP, 1.5 if is_alone else 1.0, "scatters_then_gathers")
+            if overlaps(mix):
+                yield Clue(CommRole.DP, 2.0, "overlaps_itself")
+
+    def _of_reductions(self, mix: OpMix) -> Iterable[Clue]:
+        """Gradients, one after the other, or activations, with a layer between them."""
         if mix.counts.get(Op.REDUCE, 0) > mix.n_data / 2:
             yield Clue(CommRole.DP, 1.0, "reduces_to_owners")
+        if overlaps(mix):
+            yield Clue(CommRole.DP, 2.0, "overlaps_itself")
+        elif is_bursty(mix):
+            yield Clue(CommRole.DP, 2.0, "bursts")
+        else:
+            yield from self._of_layers(mix)
+        yield from self._by_step(mix)
+        n_marks, n_occupied = self._occupied(mix)
+        if n_marks >= MIN_ROUNDS and n_occupied <= _RARELY * n_marks:
+            yield Clue(CommRole.DP, 2.0, "seldom_between_transfers")
 
-    def _by_number(self, mix: OpMix) -> Iterable[Clue]:
-        others = [m.n_data for m in self._mixes if m is not mix and m.n_data and not is_moving(m)]
-        if not others:
-            if self._is_only_group(mix):
-                yield Clue(CommRole.TP, 1.2, "only_group")
-            return
-        ratio = mix.n_data / max(others)
-        in_turn = [m.n_data for m in self._in_turn() if m is not mix]
-        is_sharding = mix.longest_run.get(Op.ALL_GATHER, 0) >= _FORWARD_PASS
-        if ratio >= _MORE and not is_sharding and mix.overlap_ratio < _OVERLAPS:
-            yield Clue(CommRole.TP, 1.5 if ratio >= _MANY else 0.5, "most_ops")
-        elif in_turn and 1 / ratio >= _MORE and max(in_turn) == max(others):
-            yield Clue(CommRole.DP, 1.5 if 1 / ratio >= _MANY else 0.5, "few_ops")
+    def _of_layers(self, mix: OpMix) -> Iterable[Clue]:
+        """What lies in every layer of every pass."""
+        others = [other for other in self._reduced if other is not mix]
+        if any(is_two_way(m) and lies_between_gathers(mix, m) for m in others):
+            yield Clue(CommRole.TP, 2.0, "between_gathers")
+        if any(self._is_once_per_step(m, mix) and lies_before_bursts(mix, m) for m in others):
+            yield Clue(CommRole.TP, 1.5, "between_gradients")
+        elif not self._exchanging:
+            yield from self._by_stretches(mix, others)
+        yield from self._by_marks(mix)
+        if not others and self._is_only_group(mix):
+            yield Clue(CommRole.TP, 1.2, "only_group")
 
-    def _in_turn(self) -> list[OpMix]:
-        """Communicators on which one op waits for the other, as layers do."""
-        return [mix for mix in self._reduced if mix.overlap_ratio < _OVERLAPS]
+    def _updates(self, mix: OpMix) -> bool:
+        return updates(mix, [], self._others(mix))
+
+    def _is_once_per_step(self, mix: OpMix, layers: OpMix) -> bool:
+        if is_two_way(mix):
+            return self._updates(mix)
+        is_lone = not self._has_marks() and is_single_between(mix, layers)
+        return is_bursty(mix) or overlaps(mix) or is_lone
+
+    def _by_stretches(self, mix: OpMix, others: Iterable[OpMix]) -> Iterable[Clue]:
+        for other in others:
+            if has_pass_of_its_own(mix, other):
+                yield Clue(CommRole.TP, 1.5, "forward_without_gradients")
+            elif is_single_between(mix, other) and not self._has_marks():
+                yield Clue(CommRole.DP, 1.2, "alone_between_passes")
+            elif has_pass_of_its_own(other, mix) and not is_two_way(mix):
+                yield Clue(CommRole.DP, 1.5, "only_in_backward")
 
     def _is_only_group(self, mix: OpMix) -> bool:
-        """Replicas that do not speak to each other and serve: activations reduced, then gathered.
-        Reductions alone may as well be gradients of jobs side by side."""
-        reductions, gathers = mix.counts.get(Op.ALL_REDUCE, 0), mix.counts.get(Op.ALL_GATHER, 0)
-        return (
-            mix not in self._spanning
-            and not any(is_moving(other) for other in self._mixes)
-            and reductions + gathers == mix.n_data >= _FEW_PER_STEP
-            and gathers > 1
-            and reductions >= 2 * gathers
-        )
+        """Replicas that do not speak to each other and serve. Reductions alone may as well be
+        gradients of jobs side by side."""
+        is_still = not any(is_moving(other) for other in self._mixes)
+        return mix not in self._spanning and is_still and serves(mix)
 
     def _by_marks(self, mix: OpMix) -> Iterable[Clue]:
         """Tensor parallel ops lie between the transfers of every microbatch and layer."""
         n_marks, n_occupied = self._occupied(mix)
-        if n_marks < MIN_ROUNDS:
+        if n_marks < MIN_ROUNDS or n_occupied < _OFTEN * n_marks:
             return
-        share = n_occupied / n_marks
         is_repeated = self._n_steps and n_occupied / self._n_steps >= PAIR
-        if share <= _RARELY:
-            yield Clue(CommRole.DP, 2.0, "seldom_between_transfers")
-        elif share >= _OFTEN and (is_repeated or self._is_densest(mix)):
+        if is_repeated or self._is_densest(mix):
             yield Clue(CommRole.TP, 2.0, "between_all_transfers")
-        elif share >= _OFTEN and any(other.n_exchanges for other in self._mixes):
+        elif self._exchanging:
             yield Clue(CommRole.TP, 1.2, "between_all_transfers")
 
     def _occupied(self, mix: OpMix) -> tuple[float, int]:
-        """(pairs of transfers of the busiest communicator, intervals of it with own data)."""
+        """(rounds of transfers of the busiest communicator, rounds with own data after them)."""
         best = (0.0, 0)
         for other in self._mixes:
             n_marks = n_rounds(other)
             if other is not mix and n_marks > best[0]:
-                best = n_marks, len(np.unique(np.searchsorted(other.marks, mix.places)))
+                per_round = max(1, round(len(other.marks) / n_marks))
+                rounds = np.searchsorted(other.marks, mix.places) // per_round
+                best = n_marks, len(np.unique(rounds))
         return best
 
     def _is_densest(self, mix: OpMix) -> bool:
@@ -214,44 +290,14 @@ class _Session:
 
     def _by_step(self, mix: OpMix) -> Iterable[Clue]:
         """The rate per step, where numbers over the world tell the steps."""
-        if not self._n_steps:
-            return
-        if mix.n_data < _FEW_PER_STEP * self._n_steps:
+        if self._n_steps and mix.n_data < _FEW_PER_STEP * self._n_steps:
             is_alone = len(self._reduced) == 1 and mix in self._spanning
-            yield Clue(CommRole.DP, 1.0 if is_alone else 0.5, "few_per_step")
-        elif mix.n_sizes <= _FEW_SIZES:
-            yield Clue(CommRole.TP, 1.0, "many_alike_per_step")
+            yield Clue(CommRole.DP, 1.0 if is_alone else 0.3, "few_per_step")
 
     def _is_elsewhere(self, mix: OpMix) -> bool:
         """Whether neighbours in rank order cannot be the members."""
         rank = self._place.global_rank
         return rank >= 0 and mix.rank >= 0 and rank % mix.size != mix.rank
-
-    # P2P between two ranks, where next and previous are one
-
-    def _of_pair(self, mix: OpMix) -> Iterable[Clue]:
-        rounds = n_rounds(mix)
-        if rounds < MIN_ROUNDS:
-            return
-        others = [n_rounds(m) for m in self._mixes if m is not mix and m.has_p2p]
-        if others and rounds >= _MANY * max(others):
-            yield Clue(CommRole.CP, 1.2, "most_transfers")
-        elif others and rounds * _MANY <= max(others):
-            yield Clue(CommRole.PP, 1.2, "few_transfers")
-        yield from self._by_layers(mix, rounds)
-        if mix.rank == 1 and self._place.global_rank >= 0 and self._world_size > 0:
-            is_last = self._place.global_rank * 2 >= self._world_size
-            role = CommRole.PP if is_last else CommRole.CP
-            yield Clue(role, 0.7, "last_half" if is_last else "not_outermost")
-
-    def _by_layers(self, mix: OpMix, rounds: float) -> Iterable[Clue]:
-        """A ring goes around in every layer, a pipeline once per microbatch: many layers."""
-        inside = [m.n_exchanges or m.n_data for m in self._mixes if m is not mix and not m.has_p2p]
-        per_round = max(inside, default=0) / rounds
-        if per_round >= _MANY_PER_ROUND:
-            yield Clue(CommRole.PP, 1.5, "layers_between_transfers")
-        elif 1 < per_round <= _FEW_PER_ROUND:
-            yield Clue(CommRole.CP, 1.2, "transfers_in_every_layer")
 
     # neighbours
 
@@ -265,11 +311,21 @@ class _Session:
             model = size(CommRole.TP) * max(size(CommRole.PP), self._size_of_transfers(roles))
             if mix.size == model > 1 and any(op == Op.ALL_REDUCE for op, _ in mix.controls):
                 yield Clue(CommRole.MP, 2.0, "size_of_model")
-        if roles.get(mix.comm_index) is CommRole.DP and mix.n_data and size(CommRole.EP) > 1:
-            wide = mix.size * size(CommRole.EP)
-            if wide in {size(CommRole.DP), self._size_of_gradients(mix)}:
-                as_data = sum(clue.weight for clue in own if clue.role is CommRole.DP)
-                yield Clue(CommRole.EDP, as_data + 1.5, "size_of_experts")
+        if roles.get(mix.comm_index) is CommRole.DP and mix.n_data:
+            yield from self._by_experts(mix, roles, own)
+
+    def _by_experts(
+        self, mix: OpMix, roles: Mapping[int, CommRole], own: Sequence[Clue]
+    ) -> Iterable[Clue]:
+        """Gradients of experts, where the sizes say so; where the exchanges may be others', no
+        more than possible."""
+        wide = self._sizes_of_gradients(mix, roles)
+        fitting = [m for m in self._exchanging if m.size * mix.size in wide]
+        told = {roles.get(exchange.comm_index) for exchange in fitting}
+        if told & {CommRole.EP, CommRole.UNKNOWN, CommRole.GLOBAL}:
+            as_data = sum(clue.weight for clue in own if clue.role is CommRole.DP)
+            lead = 1.5 if CommRole.EP in told else 0.0
+            yield Clue(CommRole.EDP, as_data + lead, "size_of_experts")
 
     def _size_of_transfers(self, roles: Mapping[int, CommRole]) -> int:
         """Of P2P that may be a pipeline's."""
@@ -278,34 +334,13 @@ class _Session:
             (m.size for m in unknown if roles.get(m.comm_index) is CommRole.UNKNOWN), default=1
         )
 
-    def _size_of_gradients(self, mix: OpMix) -> int:
-        return max((m.size for m in self._reduced if m is not mix), default=0)
+    def _sizes_of_gradients(self, mix: OpMix, roles: Mapping[int, CommRole]) -> set[int]:
+        known = {CommRole.DP, CommRole.GLOBAL}
+        others = (m for m in self._reduced if m is not mix)
+        return {m.size for m in others if roles.get(m.comm_index) in known or m in self._spanning}
 
 
 def _widest(mixes: Iterable[OpMix]) -> int:
     """The largest size where there is a smaller one too; 0 otherwise."""
     sizes = {mix.size for mix in mixes}
     return max(sizes) if len(sizes) > 1 else 0
-
-
-def _of_one_replica(mix: OpMix) -> Iterable[Clue]:
-    """Activations reduced layer after layer, then gathered, and no norm: a model that serves."""
-    reductions, gathers = mix.counts.get(Op.ALL_REDUCE, 0), mix.counts.get(Op.ALL_GATHER, 0)
-    is_all = reductions + gathers == mix.n_data and not mix.controls and not mix.has_p2p
-    if is_all and gathers > 1 and reductions >= _FEW_PER_ROUND * gathers:
-        yield Clue(CommRole.TP, 5.0, "reduces_then_gathers")
-
-
-def _shard_pairs(mixes: Sequence[OpMix]) -> dict[int, Clue]:
-    """Hybrid sharding: what is scattered over the shards is reduced over the replicas."""
-    found: dict[int, Clue] = {}
-    for shard in mixes:
-        parts = {size // shard.size for size in shard.scattered_bytes}
-        for other in mixes:
-            is_reducing = set(other.counts) == {int(Op.ALL_REDUCE)}
-            if other is not shard and is_reducing and other.reduced_bytes and (
-                other.reduced_bytes <= parts
-            ):  # fmt: skip
-                found[shard.comm_index] = Clue(CommRole.DP_SHARD, 3.0, "shards_reduced_elsewhere")
-                found[other.comm_index] = Clue(CommRole.DP_REPLICATE, 3.0, "reduces_shards")
-    return found

@@ -20,13 +20,22 @@ import numpy as np
 from comminsight.model.ops import CommRole
 from comminsight.model.topology import Communicator
 from comminsight.model.trace import RankTrace
-from comminsight.semantics.op_mix import OpMix, op_mixes
+from comminsight.semantics.op_mix import REDUCING, OpMix, op_mixes
 from comminsight.semantics.role_clues import NO_GUESS, Clue, RoleGuess, guess
-from comminsight.semantics.role_inference import Place, session_clues, world_purpose
+from comminsight.semantics.role_inference import (
+    BESIDE_GRADIENTS,
+    Place,
+    session_clues,
+    world_purpose,
+)
 
 MAX_OPS_READ = 65_536  # per rank: enough steps of any job
 _MIN_CHAIN = 3
 _FEW_RANKS = 16
+_REDUCING_GRADIENTS = {
+    CommRole.DP, CommRole.DP_SHARD, CommRole.DP_REPLICATE, CommRole.GLOBAL
+}  # fmt: skip
+_NOT_INSIDE = {CommRole.DP, CommRole.DP_SHARD, CommRole.DP_REPLICATE, CommRole.TP}
 
 
 class JoinedRoles(NamedTuple):
@@ -84,15 +93,17 @@ class _Seen:
     clues: list[Clue] = field(default_factory=list)
     n_readings: int = 0
     kinds: set[str] = field(default_factory=set)
+    reduces: bool = False
 
     def add(self, mix: OpMix, clues: Iterable[Clue]) -> None:
         self.clues += clues
         self.n_readings += 1
         self.kinds.add(_kind(mix))
+        self.reduces |= bool(np.isin(mix.ops, REDUCING).any())
 
     @property
     def kind(self) -> str:
-        return max(self.kinds, key=_KINDS.index)
+        return max(self.kinds, key=_KINDS.index, default=_KINDS[0])
 
 
 _KINDS = ("nothing", "control", "data", "p2p", "exchange")
@@ -148,7 +159,8 @@ class _Reading:
             clues = _mean((c for seen in family for c in seen.clues), _n_readings(family))
             told = guess((*clues, *self._by_geometry(family, clues, strides)))
             found |= {seen.communicator.comm_id: told for seen in family}
-        return found | self._embeddings(found)
+        found |= self._embeddings(found)
+        return found | self._inside_gradients(found, families)
 
     def _by_geometry(
         self, family: Sequence[_Seen], clues: Sequence[Clue], strides: Sequence[int]
@@ -162,13 +174,44 @@ class _Reading:
         elif leading is CommRole.PP and stride * size == self._world_size:
             yield Clue(CommRole.PP, 0.5, "outermost")
 
+    def _inside_gradients(
+        self, found: Mapping[int, RoleGuess], families: Sequence[Sequence[_Seen]]
+    ) -> dict[int, RoleGuess]:
+        """Groups whose members all belong to one group that reduces gradients: they hold the same
+        parameters, so that what they gather and scatter themselves is no parameter."""
+        gradients = [
+            seen for seen in self._seen.values()
+            if seen.reduces and seen.kind == "data"
+            and self._role(seen, found) in _REDUCING_GRADIENTS
+        ]  # fmt: skip
+        told: dict[int, RoleGuess] = {}
+        for family in families:
+            one = family[0].communicator
+            own = found.get(one.comm_id, NO_GUESS)
+            around = [
+                wide for wide in gradients
+                if wide not in family and set(one.members) <= set(wide.communicator.members)
+            ]  # fmt: skip
+            is_narrow = any(wide.communicator.comm_size > one.comm_size for wide in around)
+            is_narrow |= bool(around) and own.role is CommRole.TP
+            if around and family[0].kind == "data" and own.evidence[:1] == (BESIDE_GRADIENTS,):
+                clues = _mean((c for seen in family for c in seen.clues), _n_readings(family))
+                own = guess((*clues, Clue(CommRole.CP, 1.0, "inside_gradients")))
+                told |= {seen.communicator.comm_id: own for seen in family}
+            elif is_narrow and family[0].kind == "data" and own.role in _NOT_INSIDE:
+                told |= {seen.communicator.comm_id: NO_GUESS for seen in family}
+        return told
+
+    def _role(self, seen: _Seen, found: Mapping[int, RoleGuess]) -> CommRole:
+        comm = seen.communicator
+        return comm.role if is_named(comm) else found.get(comm.comm_id, NO_GUESS).role
+
     def _embeddings(self, found: Mapping[int, RoleGuess]) -> dict[int, RoleGuess]:
         """Pairs of the first and the last stage that reduce data: tied embeddings."""
         ends = set()
         for seen in self._seen.values():
             comm = seen.communicator
-            role = comm.role if is_named(comm) else found.get(comm.comm_id, NO_GUESS).role
-            if role is CommRole.PP and comm.comm_size >= _MIN_CHAIN:
+            if self._role(seen, found) is CommRole.PP and comm.comm_size >= _MIN_CHAIN:
                 ends.add((comm.members[0], comm.members[-1]))
         told = RoleGuess(CommRole.EMB, 0.8, ("first_and_last_stage",))
         return {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -18,7 +20,7 @@ from tests.unit.semantics.snapshots import carried
 
 TEMPLATES = shipped_templates()
 # of one group that is the world, or of one kind of group with nothing but reductions
-SPANS = ("serving", "tp", "tp sp", "tp, two jobs")
+SPANS = ("serving", "tp", "tp sp", "tp, two jobs", "tp pp, a number per microbatch")
 
 
 def nameless(rank: SimRank) -> SimRank:
@@ -108,14 +110,32 @@ def test_a_pipeline_sends_alone_and_a_ring_never_does(calls: str, role: CommRole
     assert pair_role(calls) is role
 
 
-def test_a_group_call_to_all_is_an_exchange() -> None:
+def fans(n: int, sizes: Callable[[int], int]) -> np.ndarray:
+    """Group calls of rank 2 of 4 to all members, the ``n``-th of ``sizes(n)`` bytes."""
     calls: list[np.ndarray] = []
-    for group in range(1, 5):
+    for group in range(1, n + 1):
         for peer in range(4):
             for make in (send, recv):
-                calls.append(make(len(calls) + 1, group, comm=1, peer=peer, group_id=group))
-    rows = ops(*calls)
+                calls.append(
+                    make(
+                        len(calls) + 1, 3 * group, comm=1, peer=peer, group_id=group,
+                        size=sizes(group),
+                    )
+                )  # fmt: skip
+    return ops(*calls)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "role"),
+    [
+        (lambda group: 4096 * (7 + group * 37 % 11), CommRole.EP),
+        (lambda _: 1 << 20, CommRole.EP),  # and as much computed between any two
+    ],
+)
+def test_a_group_call_to_all_is_an_exchange(sizes: Callable[[int], int], role: CommRole) -> None:
+    rows = fans(12, sizes)
     (mix,) = op_mixes(rows, np.ones(len(rows), np.int64), np.array([0, 4]), np.array([-1, 2]))
-    assert mix.n_exchanges == 4
+    assert mix.n_exchanges == 12
+    assert mix.exchanges.sizes.tolist() == [4 * sizes(group) for group in range(1, 13)]
     assert not mix.has_p2p
-    assert guess(session_clues([mix], Place(8, 2))[1]).role is CommRole.EP
+    assert guess(session_clues([mix], Place(8, 2))[1]).role is role
