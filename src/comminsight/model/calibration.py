@@ -14,7 +14,7 @@ import msgspec
 
 from comminsight.model.verdict import Confidence
 
-CALIBRATION_SCHEMA_VERSION = "1.0.0"
+CALIBRATION_SCHEMA_VERSION = "1.1.0"
 CALIBRATION_METHOD = 2  # another number: other results from the same steps
 LEFT_RAW = -1
 
@@ -156,13 +156,15 @@ class CalibrationState(msgspec.Struct, frozen=True, kw_only=True):
 
 class CalibrationHistory(msgspec.Struct, frozen=True, kw_only=True):
     """All changes in order, and the state they lead to. ``problems`` are entries that do not read
-    or do not follow from the one before."""
+    or do not follow from the one before; ``set_aside`` are correction files that somebody changed
+    after they were written, kept under another name when they were written anew."""
 
     schema_version: str
     run_id: str
     state: CalibrationState
     entries: tuple[HistoryEntry, ...] = ()
     problems: tuple[str, ...] = ()
+    set_aside: tuple[str, ...] = ()
 
 
 class CalibrationView(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,6 +32,7 @@ from comminsight.pipeline.calibration_store import (
     append_entry,
     read_correction,
     read_history,
+    set_aside,
     write_correction,
 )
 from comminsight.pipeline.layout import RunPaths
@@ -101,6 +102,7 @@ class RunCalibration:
         return CalibrationHistory(
             schema_version=CALIBRATION_SCHEMA_VERSION, run_id=self._run_id, state=self.state,
             entries=tuple(entries), problems=tuple(problems),
+            set_aside=tuple(set_aside(self._paths)),
         )  # fmt: skip
 
     @property

@@ -2,6 +2,7 @@
 
     calibration/correction-<first 16 of its sha256>.json    the numbers, by content
     calibration/history-000001.json                         one file per apply or clear
+    calibration/correction-<16>-<8 of its own>.changed      one that somebody changed, set aside
 
 The last entry that reads decides the state of the run. Each entry names the hash of the one before,
 so that a change of the past shows.
@@ -35,10 +36,32 @@ def write_correction(paths: RunPaths, correction: Correction) -> tuple[str, str]
     data = msgspec.json.format(msgspec.json.encode(correction), indent=1) + b"\n"
     sha256 = hashlib.sha256(data).hexdigest()
     path = paths.calibration / f"correction-{sha256[:16]}.json"
-    if not _create(path, data) and path.read_bytes() != data:
-        os.replace(path, path.with_suffix(".changed"))
-        _create(path, data)
+    if not _create(path, data):
+        found = _read(path)
+        if found != data:
+            own = hashlib.sha256(found).hexdigest()[:8]
+            _set_aside(path, path.with_name(f"{path.stem}-{own}.changed"))
+            _create(path, data)
     return path.name, sha256
+
+
+def set_aside(paths: RunPaths) -> list[str]:
+    """Names of the correction files that were changed after they were written."""
+    return sorted(path.name for path in paths.calibration.glob("correction-*.changed"))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _set_aside(path: Path, name: Path) -> None:
+    try:
+        os.replace(path, name)
+    except OSError as error:
+        raise _unwritable(path, error) from error
 
 
 def read_correction(paths: RunPaths, entry: HistoryEntry) -> Correction:
@@ -118,8 +141,12 @@ def _create(path: Path, data: bytes) -> bool:
         finally:
             temporary.unlink()
     except OSError as error:
-        raise InputError(
-            f"cannot be written: {error.strerror}", path=str(path),
-            next_step="copy the run to a place where you may write, and calibrate it there",
-        ) from error  # fmt: skip
+        raise _unwritable(path, error) from error
     return True
+
+
+def _unwritable(path: Path, error: OSError) -> InputError:
+    return InputError(
+        f"cannot be written: {error.strerror}", path=str(path),
+        next_step="copy the run to a place where you may write, and calibrate it there",
+    )  # fmt: skip

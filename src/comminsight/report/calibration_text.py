@@ -84,6 +84,8 @@ def render_calibration_history(
     page.bullets(_state_lines(history.state, words))
     if history.problems:
         page.bullets([words.text("calibration.problem", names=", ".join(history.problems))])
+    if history.set_aside:
+        page.bullets([words.text("calibration.set_aside", names=", ".join(history.set_aside))])
     return page.text()
 
 

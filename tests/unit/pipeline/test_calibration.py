@@ -10,8 +10,9 @@ import pytest
 from comminsight.errors import InputError
 from comminsight.model.calibration import CalibrationAction, HistoryEntry, StepView
 from comminsight.pipeline.calibration import Act
-from comminsight.pipeline.calibration_store import append_entry, read_history
+from comminsight.pipeline.calibration_store import append_entry, read_history, write_correction
 from comminsight.pipeline.layout import RunPaths
+from comminsight.report.calibration_text import render_calibration_history
 from comminsight.run import open_run
 from comminsight.sim import LostRecords, megatron_layout, simulate
 from tests.builders.run import write_run
@@ -147,6 +148,38 @@ def test_a_changed_or_missing_correction_is_not_shown(run: Path) -> None:
     assert open_run(run).calibration.state.stale == "unreadable"
     open_run(run).calibration.apply(ACT)
     assert open_run(run).calibration.state.view is StepView.CALIBRATED
+
+
+def test_every_correction_that_was_changed_is_set_aside_and_told(run: Path) -> None:
+    """Twice changed, twice kept: what was applied can be compared with what somebody made of it."""
+    for number in (9, 8):
+        open_run(run).calibration.apply(ACT)
+        (path,) = (run / "calibration").glob("correction-*.json")
+        whole = path.read_bytes()
+        path.write_text(path.read_text().replace('"step": 0', f'"step": {number}'))
+    history = open_run(run).calibration.history()
+    assert len(history.set_aside) == 1  # the other is in its place still
+    open_run(run).calibration.apply(ACT)
+    history = open_run(run).calibration.history()
+    assert len(history.set_aside) == 2
+    assert path.read_bytes() == whole
+    for name in history.set_aside:
+        assert (run / "calibration" / name).read_bytes() != whole
+        assert name in render_calibration_history(history, width=200)
+    assert [open_run(run).calibration.state.stale, history.problems] == ["", ()]
+
+
+def test_a_correction_whose_place_is_taken_is_an_error_that_says_what_to_do(run: Path) -> None:
+    name, _ = write_correction(RunPaths(run), open_run(run).calibration.preview().correction)
+    path = run / "calibration" / name
+    path.unlink()
+    path.mkdir()  # no file can be written or read there, whoever runs this
+    with pytest.raises(InputError, match="cannot be written") as caught:
+        open_run(run).calibration.apply(ACT)
+    assert caught.value.path == str(path)
+    assert "calibrate it there" in caught.value.next_step
+    history = open_run(run).calibration.history()
+    assert (history.entries, history.set_aside) == ((), ())
 
 
 def test_a_run_without_steps_is_refused(tmp_path: Path) -> None:
