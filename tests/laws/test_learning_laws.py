@@ -1,7 +1,10 @@
-"""Template learning depends on what the ranks did, not on how they are given or numbered."""
+"""Template learning depends on what the ranks did, not on how they are given or numbered; and of
+random training programs it proposes the true step or nothing. ``pytest -s`` shows the table."""
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from dataclasses import replace
 from functools import cache
 
@@ -20,6 +23,8 @@ from comminsight.sim import (
     simulate,
 )
 from tests.unit.semantics.learning import learn, reloaded, streams_of
+from tests.unit.semantics.learning_programs import Family, drawn, n_wrong
+from tests.unit.semantics.learning_programs import run_of as simulated
 from tests.unit.semantics.schedules import found_bounds, found_on, true_bounds
 
 LAYOUTS = (
@@ -78,3 +83,28 @@ def test_a_whole_job_gives_a_template_of_its_true_steps(
     for rank in run.ranks:
         firsts = [first for first, _ in found_bounds(found_on(rank, (template,)).steps)]
         assert firsts == [first for first, _ in true_bounds(rank)]
+
+
+N_PROGRAMS = 600 if os.environ.get("COMMINSIGHT_FULL") == "1" else 100
+LEAST_RIGHT = 0.3  # half of the programs hide their steps in microbatches that look like steps
+
+
+def test_of_random_programs_the_true_step_is_proposed_or_none() -> None:
+    table = {family: Counter[str]() for family in Family}
+    wrong = []
+    for seed in range(N_PROGRAMS):
+        draw = drawn(np.random.default_rng(seed))
+        run = simulated(draw, seed)
+        learned = learn(run)
+        outcome = "refused"
+        if learned.template is not None:
+            template = reloaded(learned)
+            is_wrong = any(n_wrong(rank, template) for rank in run.ranks)
+            outcome = "wrong" if is_wrong else "right"
+            wrong += [f"{seed}: {draw.label}"] if is_wrong else []
+        table[draw.family][outcome] += 1
+    print(f"\n{'':10}{'right':>8}{'refused':>9}{'wrong':>7}")
+    for family, counts in table.items():
+        print(f"{family:10}{counts['right']:8}{counts['refused']:9}{counts['wrong']:7}")
+    assert wrong == []
+    assert sum(counts["right"] for counts in table.values()) >= LEAST_RIGHT * N_PROGRAMS

@@ -23,6 +23,14 @@ class PeriodStanding(StrEnum):
     TOO_FEW = "too_few"
 
 
+class PeriodDoubt(StrEnum):
+    """What speaks against the period that looks like the step."""
+
+    INSERTED = "inserted"  # numbers reduced beyond the others in some: a norm, or a log
+    SEVERAL = "several"  # between its gradients lie pauses as long as between two periods
+    PARTIAL = "partial"  # gradients that others, in turn, lack
+
+
 class CutEvidence(StrEnum):
     """What tells where in the period the step begins."""
 

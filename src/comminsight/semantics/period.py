@@ -8,12 +8,13 @@ order: communicators overlap, and their ops change places from step to step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from comminsight.model.records import is_replay
 from comminsight.model.splitmix import splitmix64
 from comminsight.model.topology import SessionIdentity
 from comminsight.semantics.comm_table import CommTable
@@ -22,6 +23,7 @@ from comminsight.semantics.op_kinds import Detail, KindTable
 
 MAX_PATTERN = 3
 _MIN_TIMES = 2
+_MAX_UNMATCHED_RATIO = 0.05
 
 
 class Pattern(NamedTuple):
@@ -55,7 +57,7 @@ class RankStream:
 class RankCodes:
     """A stream with its kinds, one array per detail, and what is computed from them once."""
 
-    __slots__ = ("_bags", "codes", "kinds", "match_seqs", "starts_ns", "stream")
+    __slots__ = ("_bags", "codes", "kinds", "match_seqs", "pauses_ns", "starts_ns", "stream")
 
     def __init__(self, stream: RankStream, table: KindTable) -> None:
         rows = stream.rows
@@ -63,6 +65,7 @@ class RankCodes:
         self.codes = tuple(table.encode(rows, stream.comms, detail) for detail in Detail)
         self.kinds = tuple(frozenset(np.unique(codes).tolist()) for codes in self.codes)
         self.starts_ns = np.ascontiguousarray(rows["start_ns"])
+        self.pauses_ns = _pauses_ns(rows)
         self.match_seqs = np.ascontiguousarray(rows["match_seq"]).astype(np.int64)
         self._bags = np.concatenate([[0], np.cumsum(_mixed(self.codes[Detail.CALL]))])
 
@@ -97,6 +100,14 @@ class Periods:
         return float(self.is_regular.mean()) if len(self.is_regular) else 0.0
 
 
+def _pauses_ns(rows: np.ndarray) -> np.ndarray:
+    """Time before each op in which none of the ops before it is in flight; 0 for the first."""
+    ends_ns = np.maximum.accumulate(rows["end_ns"])
+    pauses_ns = np.zeros(len(rows), np.int64)
+    pauses_ns[1:] = np.maximum(rows["start_ns"][1:] - ends_ns[:-1], 0)
+    return pauses_ns
+
+
 def periods_of(rank: RankCodes, pattern: Pattern) -> Periods:
     """Where a pattern occurs and what lies between."""
     last = occurrences(rank.codes[pattern.detail], pattern.kinds)
@@ -120,6 +131,29 @@ def occurrences(codes: np.ndarray, kinds: tuple[int, ...]) -> np.ndarray:
     classes[~np.isin(codes, known)] = len(known)
     fits = np.array([[kind == wanted for wanted in kinds] for kind in (*known, -1)])
     return Matcher(fits).feed(classes)
+
+
+def n_groups(ranks: Sequence[RankCodes], periods: Sequence[Periods]) -> int:
+    """Communicators of the last op, or 0 when it is not the same op of them on all their ranks."""
+    members: dict[int, list[np.ndarray]] = {}
+    for rank, found in zip(ranks, periods, strict=True):
+        ids = rank.stream.comm_ids
+        index = rank.stream.rows["comm_index"][found.last]
+        comm_ids = np.where(index < len(ids), ids.take(index, mode="clip"), -1)
+        streams = comm_ids.astype(np.int64) << 1 | is_replay(rank.stream.rows[found.last])
+        for stream in np.unique(streams).tolist():
+            members.setdefault(stream, []).append(rank.match_seqs[found.last[streams == stream]])
+    is_same = all(_agree(seqs) for seqs in members.values())
+    return len(members) if is_same and min(members, default=0) >= 0 else 0
+
+
+def _agree(seqs: Sequence[np.ndarray]) -> bool:
+    """Whether ranks took the same ops, as far as all of them were there."""
+    low, high = max(int(s.min()) for s in seqs), min(int(s.max()) for s in seqs)
+    within = [s[(s >= low) & (s <= high)] for s in seqs]
+    allowed = _MAX_UNMATCHED_RATIO * max(map(len, within))
+    apart = [len(np.setxor1d(within[0], other)) for other in within[1:]]
+    return max(map(len, within)) > 0 and max(apart, default=0) <= allowed
 
 
 def patterns_in(rank: RankCodes) -> Iterator[Pattern]:

@@ -13,22 +13,29 @@ no period. From the innermost level outwards the step so far gives way to the ne
 
 A step with gradients and without a control op, around which only control ops recur, may as well be
 a microbatch: the periods compete and neither is taken. So do they where rule 3 would take layers
-for layers twice. All that lies further out is a log, an evaluation, a checkpoint.
+for layers twice. All that lies further out is a log, an evaluation, a checkpoint; ``period_doubt``
+asks the pauses whether that is so.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from comminsight.model.learning import FoundPeriod, PeriodStanding
+from comminsight.model.learning import FoundPeriod, PeriodDoubt, PeriodStanding
 from comminsight.model.ops import Op
-from comminsight.model.records import is_replay
 from comminsight.semantics.op_kinds import Detail, Kind, KindTable
-from comminsight.semantics.period import Pattern, Periods, RankCodes, patterns_in, periods_of
+from comminsight.semantics.period import (
+    Pattern,
+    Periods,
+    RankCodes,
+    n_groups,
+    patterns_in,
+    periods_of,
+)  # fmt: skip
 
 MIN_TIMES = 4  # three whole periods
 MIN_REGULAR_RATIO = 0.6
@@ -41,7 +48,6 @@ _MAX_TRIED = 48  # patterns of a level that are looked at on all ranks
 _MAX_KEPT = 4  # of those that occur equally often
 _MAX_ODD = 64  # irregular periods that are looked into
 _BARE_OPS = 3  # a period of so few ops is a layer, if there is a longer one
-_MAX_UNMATCHED_RATIO = 0.05
 _COLLECTIVES = frozenset(
     {Op.ALL_REDUCE, Op.ALL_GATHER, Op.REDUCE_SCATTER, Op.REDUCE, Op.GATHER, Op.ALL_TO_ALL}
 )
@@ -121,6 +127,10 @@ class Level:
         is_bare = self.n_ops <= _BARE_OPS and self.best.pattern.detail < Detail.EXACT
         return not self.has_control and (self.has_data_between or is_bare)
 
+    def is_same(self, other: Level) -> bool:
+        """It is the other one, perhaps with fewer patterns."""
+        return self.bag is other.bag
+
     def repeats(self, inner: Level) -> bool:
         """Its period is nothing but the inner one several times."""
         times = {n / inner.bag[call] for call, n in self.bag.items() if inner.bag[call]}
@@ -150,12 +160,19 @@ class Choice:
     """The level of the step, or None, and how every period fared."""
 
     step: Level | None
-    rivals: tuple[Level, ...]
-    periods: tuple[FoundPeriod, ...]
+    rivals: tuple[Level, ...] = ()
+    doubt: PeriodDoubt | None = None
+    is_told: bool = False  # what recurs further out comes in between two steps
+    periods: tuple[FoundPeriod, ...] = ()
 
 
-def choose_period(ranks: Sequence[RankCodes], table: KindTable, world_size: int) -> Choice:
-    """The period that is the step."""
+Review = Callable[[Sequence[Level], Choice], Choice]
+
+
+def choose_period(
+    ranks: Sequence[RankCodes], table: KindTable, world_size: int, review: Review
+) -> Choice:
+    """The period that is the step, as ``review`` leaves it."""
     levels: list[Level] = []
     refused: list[FoundPeriod] = []
     for patterns in _by_level(ranks, table):
@@ -167,10 +184,11 @@ def choose_period(ranks: Sequence[RankCodes], table: KindTable, world_size: int)
         elif marks:
             best = max(marks, key=lambda mark: (mark.n_times >= MIN_TIMES, mark.quality))
             refused.append(_found(ranks, best, table, _standing(best)))
-    step, rivals = _judge(levels)
-    named = [_found(ranks, lv.best, table, _place(lv, step, rivals)) for lv in levels]
-    is_step = step is not None and not step.is_part
-    return Choice(step if is_step else None, rivals, (*named, *refused))
+    choice = review(levels, _judge(levels))
+    named = [_found(ranks, lv.best, table, _place(lv, choice)) for lv in levels]
+    is_step = choice.step is not None and (choice.is_told or not choice.step.is_part)
+    step = choice.step if is_step else None
+    return replace(choice, step=step, periods=(*named, *refused))
 
 
 def _by_level(ranks: Sequence[RankCodes], table: KindTable) -> Iterator[list[Pattern]]:
@@ -211,7 +229,7 @@ def _marked(
     is_widest = bool((comms.sizes[comms.clip(index)] == world_size).all())
     is_control = any(table.kinds[kind].is_control for kind in pattern.kinds)
     whole = _whole_ratio(ranks[0], periods[0])
-    return Marked(pattern, periods, is_widest, is_control, whole, _n_groups(ranks, periods))
+    return Marked(pattern, periods, is_widest, is_control, whole, n_groups(ranks, periods))
 
 
 def _whole_ratio(rank: RankCodes, periods: Periods) -> float:
@@ -224,29 +242,6 @@ def _whole_ratio(rank: RankCodes, periods: Periods) -> float:
     n_whole = sum(bag >= usual[0] for bag in odd[:_MAX_ODD]) if usual else 0
     share_of_odd = n_whole / max(1, len(odd[:_MAX_ODD]))
     return periods.regular_ratio + (1 - periods.regular_ratio) * share_of_odd
-
-
-def _n_groups(ranks: Sequence[RankCodes], periods: Sequence[Periods]) -> int:
-    """Communicators of the last op, or 0 when it is not the same op of them on all their ranks."""
-    members: dict[int, list[np.ndarray]] = {}
-    for rank, found in zip(ranks, periods, strict=True):
-        ids = rank.stream.comm_ids
-        index = rank.stream.rows["comm_index"][found.last]
-        comm_ids = np.where(index < len(ids), ids.take(index, mode="clip"), -1)
-        streams = comm_ids.astype(np.int64) << 1 | is_replay(rank.stream.rows[found.last])
-        for stream in np.unique(streams).tolist():
-            members.setdefault(stream, []).append(rank.match_seqs[found.last[streams == stream]])
-    is_same = all(_agree(seqs) for seqs in members.values())
-    return len(members) if is_same and min(members, default=0) >= 0 else 0
-
-
-def _agree(seqs: Sequence[np.ndarray]) -> bool:
-    """Whether ranks took the same ops, as far as all of them were there."""
-    low, high = max(int(s.min()) for s in seqs), min(int(s.max()) for s in seqs)
-    within = [s[(s >= low) & (s <= high)] for s in seqs]
-    allowed = _MAX_UNMATCHED_RATIO * max(map(len, within))
-    apart = [len(np.setxor1d(within[0], other)) for other in within[1:]]
-    return max(map(len, within)) > 0 and max(apart, default=0) <= allowed
 
 
 def _is_sound(mark: Marked) -> bool:
@@ -294,7 +289,7 @@ def _example(rank: RankCodes, periods: Periods, detail: Detail) -> list[int]:
     return found
 
 
-def _judge(levels: Sequence[Level]) -> tuple[Level | None, tuple[Level, ...]]:
+def _judge(levels: Sequence[Level]) -> Choice:
     """The step, or the levels that compete for it."""
     step = levels[0] if levels else None
     has_layers = False
@@ -309,14 +304,15 @@ def _judge(levels: Sequence[Level]) -> tuple[Level | None, tuple[Level, ...]]:
         elif step.is_of_layers and not has_layers:
             step, has_layers = outer, True
         elif step.is_of_layers or outer.has_control:
-            return None, (step, outer)
-    return step, ()
+            return Choice(None, (step, outer))
+    return Choice(step)
 
 
-def _place(level: Level, step: Level | None, rivals: Sequence[Level]) -> PeriodStanding:
-    if level is step:
-        return PeriodStanding.PART if level.is_part else PeriodStanding.STEP
-    if level in rivals:
+def _place(level: Level, choice: Choice) -> PeriodStanding:
+    step, rivals = choice.step, choice.rivals
+    if step is not None and level.is_same(step):
+        return PeriodStanding.PART if step.is_part and not choice.is_told else PeriodStanding.STEP
+    if any(map(level.is_same, rivals)) or (step is None and not rivals):
         return PeriodStanding.COMPETES
     least = step or rivals[0]
     is_inner = level.best.n_times > least.best.n_times

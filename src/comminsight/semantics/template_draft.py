@@ -17,7 +17,8 @@ from comminsight.semantics.boundary import BoundaryMachine
 from comminsight.semantics.learn import MIN_BLOCKS_AT_END, resolve
 from comminsight.semantics.losses import LossLog
 from comminsight.semantics.op_kinds import NUMBERS_BYTES, Detail, Kind, KindTable, position_of
-from comminsight.semantics.pauses import look_like_parts
+from comminsight.semantics.parts import blocks_of, content_period
+from comminsight.semantics.pauses import pause_period
 from comminsight.semantics.period import Pattern, Periods, RankCodes
 from comminsight.semantics.step_cut import StepCut
 from comminsight.semantics.template import Sequence as Symbols
@@ -125,9 +126,11 @@ def fit(template: Template, rank: CutRank) -> Fit:
     n_right += sum(seq in ends for seq in rows["seq"][cuts[is_seen_whole] - 1].tolist())
     behind = _behind_insertions(rank)
     n_behind = sum(seq in begins for seq in rows["seq"][behind].tolist())
-    return Fit(
-        n_right, n_regular, len(steps), n_anchors, len(behind), n_behind, look_like_parts(steps)
+    blocks = blocks_of(steps, rows, stream.comms)
+    are_parts = blocks is not None and bool(
+        content_period(blocks, is_iteration=False) or pause_period(blocks)
     )
+    return Fit(n_right, n_regular, len(steps), n_anchors, len(behind), n_behind, are_parts)
 
 
 def _behind_insertions(rank: CutRank) -> list[int]:

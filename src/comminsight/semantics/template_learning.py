@@ -33,6 +33,7 @@ from comminsight.semantics.op_kinds import (
 )
 from comminsight.semantics.period import Periods, RankCodes, RankStream
 from comminsight.semantics.period_choice import MIN_TIMES, Choice, Level, Marked, choose_period
+from comminsight.semantics.period_doubt import review
 from comminsight.semantics.step_cut import agreed, find_cut
 from comminsight.semantics.template import Sequence as Symbols
 from comminsight.semantics.template import Symbol, Template, sequence_label
@@ -71,13 +72,17 @@ def learn_template(streams: Sequence[RankStream], name: str) -> Learned:
         return _refused(name, 0, Message("learning.no_ops"))
     ranks.sort(key=lambda rank: -len(rank.starts_ns))
     world_size = max(*(r.stream.identity.world_size for r in ranks), len(ranks))
-    choice = choose_period(ranks, table, world_size)
+    choice = choose_period(
+        ranks, table, world_size, lambda levels, found: review(ranks, levels, found, table)
+    )
     if choice.step is None:
         return _refused(name, len(ranks), _why_none(ranks, choice, table), choice.periods)
     proposal = max(_proposals(ranks, choice.step, table), key=lambda found: found.score)
     learning = _learning(name, proposal, choice.periods, table)
     is_bare = choice.step.has_gradients and not choice.step.has_control
-    if (why := _objection(proposal, is_bare=is_bare)) is not None:
+    if (
+        why := _objection(proposal, has_pauses=choice.step.has_gradients and not choice.is_told)
+    ) is not None:
         return Learned(None, msgspec.structs.replace(learning, refusal=why))
     named = msgspec.structs.replace(proposal.draft, name=name, is_refuted_by_pauses=is_bare)
     template = _conditioned(named, proposal.ranks, table)
@@ -109,14 +114,14 @@ class _Proposal:
         return sum(one.score < _MIN_RANK_SCORE for one in self.fits)
 
 
-def _objection(proposal: _Proposal, *, is_bare: bool) -> Message | None:
-    """Why the best draft is no proposal. Without a control op (``is_bare``) pauses may tell that
-    its steps are microbatches."""
+def _objection(proposal: _Proposal, *, has_pauses: bool) -> Message | None:
+    """Why the best draft is no proposal. Of a training job (``has_pauses``) the pauses may tell
+    that its steps are microbatches."""
     n_ranks = len(proposal.ranks)
     if not proposal.is_good:
         params: dict[str, MessageParam] = {"n": proposal.n_misfits, "n_ranks": n_ranks}
         return Message("learning.not_reproduced", params)
-    if is_bare and 2 * sum(one.looks_like_parts for one in proposal.fits) > n_ranks:
+    if has_pauses and 2 * sum(one.looks_like_parts for one in proposal.fits) > n_ranks:
         return Message("learning.microbatches")
     return None
 
@@ -238,6 +243,8 @@ def _why_none(ranks: Sequence[RankCodes], choice: Choice, table: KindTable) -> M
     if choice.rivals:
         inner, outer = (lv.best for lv in choice.rivals)
         return Message("learning.competing", {"n": inner.n_times, "n_outer": outer.n_times})
+    if choice.doubt is not None:
+        return Message(f"learning.doubt_{choice.doubt.value}")
     if all(len(rank.kinds[Detail.EXACT]) == 1 for rank in ranks):
         return Message("learning.one_kind")
     shared = frozenset.intersection(*(rank.kinds[Detail.CALL] for rank in ranks))
