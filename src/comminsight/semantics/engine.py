@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from comminsight.errors import InputError
-from comminsight.model.event import OP_DTYPE, empty_batch
+from comminsight.model.event import OP_DTYPE, concatenate_rows
 from comminsight.model.session import BreakReason, SessionBreak
 from comminsight.model.step import StepSummary
 from comminsight.model.tally import Tally
@@ -217,7 +217,7 @@ class SessionEngine:
 
     def _look(self, *, is_end: bool = False) -> list[StepSummary]:
         """Try all templates on the held ops; adopt the winner with the steps of its trial."""
-        held = np.concatenate([*self._held, empty_batch()])
+        held = concatenate_rows(self._held)
         self._held = [held]
         self._comms.infer(held, self.identity.global_rank)
         assert self._judge is not None  # noqa: S101 - kept while a template is sought

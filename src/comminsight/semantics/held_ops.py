@@ -19,7 +19,7 @@ _GRAPH = int(OpFlag.GRAPH)  # plain: a flag enumeration answers slowly
 _NO_OPS = np.empty(0, OP_DTYPE)
 
 
-class OpAt(msgspec.Struct, frozen=True):
+class OpAt(msgspec.Struct, frozen=True, gc=False):
     """An op of the committed stream: its position, what it proves, and its end."""
 
     position: int

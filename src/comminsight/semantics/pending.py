@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from comminsight.model.event import OP_DTYPE, OP_RECORD_BYTES
@@ -10,49 +12,88 @@ _WORDS = OP_RECORD_BYTES // 8
 _LARGE = 65_536  # records; a buffer that had to grow beyond is given back
 
 
-class PendingRecords:
-    """Records not yet emitted, in arrival order, in one buffer that is used again and again."""
+class _Rows(NamedTuple):
+    """Records as words, and their starts."""
 
-    __slots__ = ("_start", "_words", "n")
+    words: np.ndarray
+    start: np.ndarray
+
+
+class PendingRecords:
+    """Records not yet emitted, in arrival order, in one buffer that is used again and again.
+
+    The newest are left where they are until it is known which of them go at once: most do, and
+    these are moved once and not twice.
+    """
+
+    __slots__ = ("_n_held", "_newest", "_start", "_words")
 
     def __init__(self) -> None:
-        self.n = 0
+        self._n_held = 0
         self._words = np.empty((0, _WORDS), np.int64)  # rows move as 16 words: no field is touched
         self._start = np.empty(0, np.int64)
+        self._newest = _Rows(self._words, self._start)
 
-    def append(self, rows: np.ndarray, keep: np.ndarray) -> None:
-        """Add the rows (``OP_DTYPE``) where the mask ``keep`` is true."""
-        n = self.n + int(np.count_nonzero(keep))
-        if n > len(self._words):
-            self._resize(max(n, 2 * len(self._words)))
+    @property
+    def n(self) -> int:
+        """How many there are."""
+        return self._n_held + len(self._newest.start)
+
+    def append(self, rows: np.ndarray, start: np.ndarray, keep: np.ndarray) -> None:
+        """Add the rows (``OP_DTYPE``, ``start`` is theirs) where the mask ``keep`` is true; they
+        must stay as they are until ``settle`` or ``take_before``."""
+        self.settle()
         words = rows.view(np.int64).reshape(-1, _WORDS)
-        if n - self.n == len(rows):
-            self._words[self.n : n], self._start[self.n : n] = words, rows["start_ns"]
-        else:
-            np.compress(keep, words, axis=0, out=self._words[self.n : n])
-            np.compress(keep, rows["start_ns"], out=self._start[self.n : n])
-        self.n = n
+        if not keep.all():
+            words, start = np.compress(keep, words, axis=0), np.compress(keep, start)
+        self._newest = _Rows(words, start)
+
+    def settle(self) -> None:
+        """Move the newest rows to the others."""
+        newest = self._newest
+        if len(newest.start):
+            self._reserve(self.n)
+            held = slice(self._n_held, self.n)
+            self._words[held], self._start[held] = newest
+            self._n_held = held.stop
+            self._newest = _Rows(self._words[:0], self._start[:0])
 
     def take_before(self, cut_ns: int) -> np.ndarray:
         """Remove the records that start before the cut, sorted by (start, arrival)."""
-        start, words = self._start[: self.n], self._words[: self.n]
+        held, newest = self._start[: self._n_held], self._newest
+        start = np.concatenate([held, newest.start]) if len(held) else newest.start
         final, rest = _sorted_before(start, cut_ns)
-        taken = words.take(final, axis=0)
-        self._words[: len(rest)] = words.take(rest, axis=0)
-        self._start[: len(rest)] = start.take(rest)
-        self.n = len(rest)
-        if len(self._words) > max(_LARGE, 8 * self.n):  # a long hold has ended
-            self._resize(max(_LARGE, self.n))
+        taken, left = self._at(final), self._at(rest)
+        self._newest, self._n_held = _Rows(left, start.take(rest)), 0
+        if len(self._words) > max(_LARGE, 8 * len(rest)):  # a long hold has ended
+            self._words, self._start = np.empty((0, _WORDS), np.int64), np.empty(0, np.int64)
+        self.settle()
         return taken.view(OP_DTYPE).reshape(-1)
+
+    def _at(self, places: np.ndarray) -> np.ndarray:
+        """The rows at these places, as words."""
+        n_held, newest = self._n_held, self._newest.words
+        if not len(newest):
+            return self._words.take(places, axis=0)
+        if not n_held:
+            return newest.take(places, axis=0)
+        found: np.ndarray = newest.take(np.maximum(places - n_held, 0), axis=0)
+        earlier = np.flatnonzero(places < n_held)
+        found[earlier] = self._words.take(places[earlier], axis=0)
+        return found
 
     def rows(self) -> np.ndarray:
         """All records in arrival order, as a view."""
-        return self._words[: self.n].view(OP_DTYPE).reshape(-1)
+        self.settle()
+        return self._words[: self._n_held].view(OP_DTYPE).reshape(-1)
 
-    def _resize(self, capacity: int) -> None:
-        words, start = np.empty((capacity, _WORDS), np.int64), np.empty(capacity, np.int64)
-        words[: self.n], start[: self.n] = self._words[: self.n], self._start[: self.n]
-        self._words, self._start = words, start
+    def _reserve(self, n: int) -> None:
+        if n > len(self._words):
+            capacity = max(n, 2 * len(self._words))
+            words, start = np.empty((capacity, _WORDS), np.int64), np.empty(capacity, np.int64)
+            words[: self._n_held] = self._words[: self._n_held]
+            start[: self._n_held] = self._start[: self._n_held]
+            self._words, self._start = words, start
 
 
 def _sorted_before(start: np.ndarray, cut_ns: int) -> tuple[np.ndarray, np.ndarray]:

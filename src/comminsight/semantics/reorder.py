@@ -129,7 +129,7 @@ class Reorder:
             is_kept = part.is_valid
         else:
             is_kept = self._kept(part)
-        self._pending.append(rows, is_kept)
+        self._pending.append(rows, part.start, is_kept)
         self._arrival += len(rows)
         self._last_start_ns = part.previous_start(len(rows), self._last_start_ns)
 
@@ -275,6 +275,7 @@ class Reorder:
     def _commit(self, cut_ns: int) -> np.ndarray:
         """Pending records that start before ``cut_ns``, sorted by (start, arrival)."""
         if cut_ns == self._committed_ns:
+            self._pending.settle()
             return empty_batch()
         self._committed_ns = cut_ns
         final = self._pending.take_before(cut_ns)
@@ -306,5 +307,6 @@ class Reorder:
         self._last_start_ns = snapshot.last_start_ns
         self._holds = dict(snapshot.holds)
         pending = np.frombuffer(snapshot.pending, OP_DTYPE)
-        self._pending.append(pending, np.ones(len(pending), np.bool_))
+        self._pending.append(pending, pending["start_ns"], np.ones(len(pending), np.bool_))
+        self._pending.settle()
         return self
