@@ -46,6 +46,7 @@ TEMPLATE_COLUMNS = (
     Column("n_steps"),
     Column("covered"),
 )
+_OWN_DECIDES = {"steps_look_like_parts", "steps_look_like_several"}  # unless one's own says so
 
 
 def render_steps(
@@ -224,6 +225,8 @@ def _write_scores(page: Page, scores: Sequence[TemplateScore]) -> None:
     if refused:
         page.sentence("")
         page.bullets(f"{score.template}: {_refusal(score, words)}" for score in refused)
+    if len(refused) == len(scores) and any(one.reason in _OWN_DECIDES for one in refused):
+        page.bullets([words.text("template.own_decides")])
 
 
 def _score_cells(score: TemplateScore, words: Catalogue) -> tuple[str, ...]:
@@ -242,4 +245,6 @@ def _score_cells(score: TemplateScore, words: Catalogue) -> tuple[str, ...]:
 
 def _refusal(score: TemplateScore, words: Catalogue) -> str:
     reason = words.word("refusal", score.reason)
+    if score.n_parts > 1:
+        reason = words.text("template.parts", reason=reason, n=score.n_parts)
     return f"{reason} ({'; '.join(score.missing_symbols)})" if score.missing_symbols else reason

@@ -20,10 +20,10 @@ from comminsight.model.ops import Op
 from comminsight.semantics.comm_table import CommTable
 from comminsight.semantics.learn_close import TOO_FEW_STEPS
 from comminsight.semantics.parts import LOOK_LIKE_PARTS
+from comminsight.semantics.rounds import FORWARD_GATHERS
 from comminsight.semantics.symbols import SymbolCoder
 from comminsight.semantics.template import Position, Sequence, Template
 
-_FORWARD_GATHERS = 3  # a backward pass gathers one or two units ahead
 _MOSTLY = 0.75
 _MAX_DEPTH = 3  # small ops before the norm
 _MIN_NUMBERS = 3
@@ -59,8 +59,9 @@ def close_at_norm(
     if not closing:
         return LOOK_LIKE_PARTS
     norms = _norms(ends, closing, min_blocks)
-    if norms:
+    if norms:  # unmistakable: no pause is asked
         closes = _norm_sequences(ends, norms, scatter, small)
+        template = msgspec.structs.replace(template, is_refuted_by_pauses=False)
     elif closing != sizes:
         closes = ((scatter, _of_sizes(small, closing)),)
     else:
@@ -97,7 +98,7 @@ def _ends(template: Template, rows: np.ndarray, comms: CommTable) -> _Ends:
 def _is_before_forward(ends: _Ends, size: int) -> bool:
     """Whether a forward pass follows most ends of a size."""
     own = ends.n_gathers[(ends.size_bytes == size) & (ends.n_gathers >= 0)]
-    return bool((own >= _FORWARD_GATHERS).mean() >= _MOSTLY)
+    return bool((own >= FORWARD_GATHERS).mean() >= _MOSTLY)
 
 
 def _norms(ends: _Ends, closing: set[int], min_blocks: int) -> list[int]:

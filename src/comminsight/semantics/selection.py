@@ -24,6 +24,7 @@ from comminsight.semantics.losses import LossLog
 from comminsight.semantics.matcher import Matcher
 from comminsight.semantics.parts import LOOK_LIKE_PARTS, blocks_of, content_period
 from comminsight.semantics.pauses import pause_period
+from comminsight.semantics.rounds import LOOK_LIKE_SEVERAL, look_like_several
 from comminsight.semantics.symbols import SymbolCoder
 from comminsight.semantics.template import Sequence, Template, sequence_label
 from comminsight.semantics.topology import topology_faults
@@ -161,6 +162,8 @@ class Judge:
         n_parts = 0 if reason else _n_parts(resolved, steps, rows, comms)
         if n_parts:
             reason = LOOK_LIKE_PARTS
+        elif not reason and resolved.is_refuted_by_pauses and look_like_several(steps, rows):
+            reason = LOOK_LIKE_SEVERAL
         elif not reason and not is_end and _is_early(resolved, len(steps), len(rows)):
             reason = REASON_TOO_FEW_OPS
         return Trial(
@@ -173,8 +176,9 @@ def _n_parts(
     template: Template, steps: list[StepSummary], rows: np.ndarray, comms: CommTable
 ) -> int:
     """How many of the found steps are one, by what they hold and by the pauses between them; 0
-    where nothing speaks against one each."""
-    blocks = blocks_of(steps, rows, comms)
+    where nothing speaks against one each. One's own template that says its close is believed."""
+    is_said = not template.learn and not template.is_refuted_by_pauses and not template.is_iteration
+    blocks = None if is_said else blocks_of(steps, rows, comms)
     if blocks is None:
         return 0
     n_parts = content_period(blocks, is_iteration=template.is_iteration)

@@ -213,6 +213,8 @@ def fsdp2(
         writer.work(optimizer_ms)
         if has_loss:
             writer.call(Op.ALL_REDUCE, 4)
+        for _ in range(2 if eval_every and (step + 1) % eval_every == 0 else 0):
+            _forward(writer, layers, 0)
         _between(writer, step, eval_every, log_every, checkpoint_every, 0)
         return first, last
 

@@ -84,7 +84,7 @@ def test_no_other_template_would_have_won_by_itself_but_those_stated(name: str) 
 
 # A template that also fits is outranked by the right one.
 ALSO_FITS = {
-    "fsdp1": {"fsdp2"},
+    "fsdp1": {"fsdp2", "fsdp2-unclipped"},
     "fsdp1, every microbatch": {"fsdp2"},
     "zero1": {"ddp"},
     "zero1, bf16": {"ddp"},

@@ -1,0 +1,81 @@
+"""Found steps of a sharded job that are several steps: only every nth ends with the op that closes.
+
+A *round* is a forward pass (several gathers in a row) and the scatters behind it. A step of several
+rounds has microbatches, and the optimizer works behind the last of them only: the pause behind the
+step is longer than those between its rounds. Where it is not, each round is a step, and what closes
+the found ones is a log that is reduced every few steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from comminsight.model.ops import Op
+from comminsight.model.step import StepSummary
+
+LOOK_LIKE_SEVERAL = "steps_look_like_several"  # why a template is not taken
+FORWARD_GATHERS = 3  # a backward pass gathers one or two units ahead
+_MIN_STEPS = 2
+_LONGER = 0.01  # of a round
+_USUAL = 0.5  # of the steps have several rounds
+_MIN_Z = 3.0
+_FEW = 4  # of so few pauses a rank test says nothing
+_MOST = 0.9
+
+
+def look_like_several(steps: Sequence[StepSummary], rows: np.ndarray) -> bool:
+    """Whether most steps have several rounds, and no longer pause behind them than between them."""
+    starts, scatters = _rounds(rows)
+    if len(steps) < _MIN_STEPS or len(starts) < _MIN_STEPS:
+        return False
+    start_ns = np.ascontiguousarray(rows["start_ns"])
+    pauses_ns = _pauses_ns(rows, scatters, starts)
+    firsts_ns = np.array([step.start_ns for step in steps], np.int64)
+    ends_ns = np.array([step.start_ns + step.period_ns for step in steps[:-1]], np.int64)
+    of_step = np.searchsorted(firsts_ns, start_ns[starts], side="right")
+    n_rounds = np.bincount(of_step, minlength=len(steps) + 1)[1:-1]
+    if not len(n_rounds) or (n_rounds > 1).mean() < _USUAL:
+        return False
+    is_end = np.isin(start_ns[starts], ends_ns)
+    is_within = ~is_end & (of_step > 0)
+    round_ns = float(np.median(np.diff(start_ns[starts])))
+    return not _is_longer(pauses_ns[is_end], pauses_ns[is_within], _LONGER * round_ns)
+
+
+def _rounds(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of the first gather of each forward pass, and of the last scatter before it; none
+    for what stands before the first scatter."""
+    scatters = np.flatnonzero(rows["op"] == Op.REDUCE_SCATTER)
+    gathers = np.flatnonzero(rows["op"] == Op.ALL_GATHER)
+    of_gather = np.searchsorted(scatters, gathers)
+    which, first, n_times = np.unique(of_gather, return_index=True, return_counts=True)
+    is_told = (n_times >= FORWARD_GATHERS) & (which < len(scatters)) & (which > 0)
+    return gathers[first[is_told]], scatters[which[is_told] - 1]
+
+
+def _pauses_ns(rows: np.ndarray, before: np.ndarray, behind: np.ndarray) -> np.ndarray:
+    """The time between two ops without that of the ops between them."""
+    over_ns = np.maximum.accumulate(np.maximum(rows["end_ns"], rows["start_ns"]))
+    took_ns = np.maximum(rows["end_ns"] - rows["start_ns"], 0)
+    until_ns = np.concatenate([[0], np.cumsum(took_ns)])
+    pauses_ns: np.ndarray = rows["start_ns"][behind] - over_ns[before]
+    pauses_ns -= until_ns[behind] - until_ns[before + 1]
+    return pauses_ns
+
+
+def _is_longer(own_ns: np.ndarray, others_ns: np.ndarray, least_ns: float) -> bool:
+    if not len(own_ns) or not len(others_ns):
+        return True  # nothing speaks against the steps
+    if np.median(own_ns) < np.median(others_ns) + least_ns:
+        return False
+    if len(own_ns) < _FEW:
+        return bool(np.median(own_ns) > np.quantile(others_ns, _MOST))
+    both = np.concatenate([own_ns, others_ns])
+    ranks = np.empty(len(both))
+    ranks[np.argsort(both, kind="stable")] = np.arange(len(both))
+    n_all, n_own = len(both), len(own_ns)
+    spread = np.sqrt((n_all + 1) * (n_all - n_own) / (12.0 * n_own))
+    z = (ranks[:n_own].mean() - ranks.mean()) / spread
+    return bool(z > _MIN_Z or own_ns.min() > others_ns.max())
