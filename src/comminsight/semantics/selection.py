@@ -10,6 +10,7 @@ refute, after as many steps as show a period of up to 16.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from comminsight.semantics.matcher import Matcher
 from comminsight.semantics.parts import LOOK_LIKE_PARTS, blocks_of, content_period
 from comminsight.semantics.pauses import pause_period
 from comminsight.semantics.rounds import LOOK_LIKE_SEVERAL, look_like_several
-from comminsight.semantics.symbols import SymbolCoder
+from comminsight.semantics.symbols import Columns, SymbolCoder, columns_of
 from comminsight.semantics.template import Sequence, Template, sequence_label
 from comminsight.semantics.topology import topology_faults
 
@@ -46,6 +47,11 @@ _ROLE_OPS = 1024  # what these do not tell of a role, more will hardly tell
 _MAX_LEARNING_OPS = 98_304  # within what a session holds at most
 _PAUSED_STEPS = 64  # of a template that pauses may refute: four rounds of 16 microbatches
 _PAUSED_OPS = 8192  # more are not waited for
+
+
+_Fault = tuple[
+    str, tuple[str, ...]
+]  # (reason, labels of the sequences at fault); "" if all is well
 
 
 @dataclass(slots=True)
@@ -137,16 +143,18 @@ class Judge:
         self, rows: np.ndarray, comms: CommTable, losses: LossLog, *, min_steps: int, is_end: bool
     ) -> list[Trial]:
         """A trial per template over all ops held so far."""
+        columns = columns_of(rows, comms)
+        faults = [conditions.check(rows, comms, columns) for conditions in self._conditions]
         return [
-            self._try(template, conditions, rows, comms, losses, min_steps=min_steps, is_end=is_end)
-            for template, conditions in zip(self._templates, self._conditions, strict=True)
+            self._try(template, fault, rows, comms, losses, min_steps=min_steps, is_end=is_end)
+            for template, fault in zip(self._templates, faults, strict=True)
         ]
 
     def _try(
-        self, template: Template, conditions: _Conditions, rows: np.ndarray, comms: CommTable,
+        self, template: Template, fault: _Fault, rows: np.ndarray, comms: CommTable,
         losses: LossLog, *, min_steps: int, is_end: bool,
     ) -> Trial:  # fmt: skip
-        reason, missing = conditions.check(rows, comms)
+        reason, missing = fault
         if not reason:
             reason, missing = _topology_reason(template, rows, comms)
         if reason:
@@ -192,9 +200,7 @@ def _is_early(template: Template, n_steps: int, n_ops: int) -> bool:
     return template.is_refuted_by_pauses and n_steps < _PAUSED_STEPS and n_ops < _PAUSED_OPS
 
 
-def _topology_reason(
-    template: Template, rows: np.ndarray, comms: CommTable
-) -> tuple[str, tuple[str, ...]]:
+def _topology_reason(template: Template, rows: np.ndarray, comms: CommTable) -> _Fault:
     broken, not_seen = topology_faults(template.topology, rows, comms)
     if broken:
         return REASON_TOPOLOGY, broken
@@ -209,18 +215,19 @@ class _Conditions:
         self._n_required = len(template.requires)
         positions = tuple(position for sequence in self._sequences for position in sequence)
         self._coder = SymbolCoder(positions) if positions else None
+        fits = np.empty((0, 0)) if self._coder is None else self._coder.fits
+        ends = list(accumulate(map(len, self._sequences), initial=0))
+        self._matchers = [Matcher(fits[:, first:end]) for first, end in pairwise(ends)]
 
-    def check(self, rows: np.ndarray, comms: CommTable) -> tuple[str, tuple[str, ...]]:
-        """(reason, labels of the sequences at fault); the reason is empty when all is well."""
+    def check(self, rows: np.ndarray, comms: CommTable, columns: Columns) -> _Fault:
+        """What speaks against the template in these ops, all that there are."""
         if self._coder is None:
             return "", ()
-        classes = self._coder.encode(rows, comms)
+        classes = self._coder.encode(rows, comms, columns)
         occurs = []
-        column = 0
-        for sequence in self._sequences:
-            fits = self._coder.fits[:, column : column + len(sequence)]
-            occurs.append(len(Matcher(fits).feed(classes)) > 0)
-            column += len(sequence)
+        for matcher in self._matchers:
+            matcher.state = 0
+            occurs.append(len(matcher.feed(classes)) > 0)
         required = self._labels(0, self._n_required, occurs, wanted=True)
         if required:
             return REASON_MISSING, required
