@@ -52,11 +52,10 @@ class CommTable:
 
     def add(self, rows: np.ndarray) -> None:
         """Take rows (``COMM_DTYPE``); a row already known is not taken twice."""
-        for row in rows:
-            index = int(row["comm_index"])
+        for place, index in enumerate(rows["comm_index"].tolist()):  # mostly of known ones
             if 0 < index < MAX_COMM_INDEX and index not in self._rows:
-                self._rows[index] = row.copy()
-                self._put(index, row)
+                self._rows[index] = rows[place].copy()
+                self._put(index, self._rows[index])
 
     def clip(self, comm_index: np.ndarray) -> np.ndarray:
         """Indices into the arrays; unknown ones become 0."""

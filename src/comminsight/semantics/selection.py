@@ -49,9 +49,8 @@ _PAUSED_STEPS = 64  # of a template that pauses may refute: four rounds of 16 mi
 _PAUSED_OPS = 8192  # more are not waited for
 
 
-_Fault = tuple[
-    str, tuple[str, ...]
-]  # (reason, labels of the sequences at fault); "" if all is well
+# (reason, labels of the sequences at fault); the reason is empty when all is well
+_Fault = tuple[str, tuple[str, ...]]
 
 
 @dataclass(slots=True)
