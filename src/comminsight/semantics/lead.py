@@ -30,7 +30,11 @@ _SIZED = np.isin(
     np.arange(256),
     (Op.ALL_REDUCE, Op.REDUCE, Op.REDUCE_SCATTER, Op.ALL_GATHER, Op.GATHER, Op.BROADCAST),
 )
-_MAX_ONCE = 2  # ops of a kind that a step may have once, whatever its microbatches
+# a lead and as many ops of further microbatches differ by what a step has once: of a kind, and
+# altogether
+_MAX_APART = 2
+_LEAST_APART = 1.5
+_SHARE_APART = 0.1  # of the lead
 
 
 class OpenStep(msgspec.Struct, kw_only=True):
@@ -94,10 +98,10 @@ def compare(excess: Counts, lead: Counts) -> Excess:
     found, usual = dict(excess), dict(lead)
     if found.keys() - usual.keys():
         return Excess.FOREIGN
-    share = max(n_ops / usual[kind] for kind, n_ops in found.items())
-    # of kinds that every microbatch has, further ones have the same share of what a lead has
-    once = (n_ops - found.get(kind, 0) / share for kind, n_ops in usual.items())
-    return Excess.ALIKE if max(once) <= _MAX_ONCE else Excess.UNLIKE
+    scale = total(lead) / total(excess)
+    apart = [abs(n_ops - found.get(kind, 0) * scale) for kind, n_ops in usual.items()]
+    is_little = sum(apart) <= max(_LEAST_APART, _SHARE_APART * total(lead))
+    return Excess.ALIKE if is_little and max(apart) <= _MAX_APART else Excess.UNLIKE
 
 
 class LeadWatch:
@@ -119,7 +123,7 @@ class LeadWatch:
         if not self.n_ops or first <= opened:
             self.is_usual = first == opened
             return opened
-        found = self._before(step, first, work)
+        found = self._before(step, work)
         is_out = found is Excess.FOREIGN or (found is Excess.UNLIKE and self.is_usual)
         self.is_usual = found is Excess.FOREIGN
         return first if is_out else opened
@@ -137,16 +141,31 @@ class LeadWatch:
             codes = kinds(self._held.between(first, until), self._comms)
             step.gone, step.gone_until = merged(step.gone, counted(codes)), until
 
-    def _before(self, step: OpenStep, first: int, work: int) -> Excess:
-        """What stands before ``first``; more of the same if no step can begin there."""
-        held = self._held.between(max(step.first.position, step.gone_until), work)
-        codes = kinds(held, self._comms)
-        if counted(codes[-self.n_ops :]) != self._template.lead:
+    def is_before(self, step: OpenStep, end: int) -> bool:
+        """Whether what the step has before an end may be a lead, or ends with one."""
+        held = self._from_first(step, end)
+        n_ops = end - step.first.position
+        if n_ops > self.n_ops and self._is_beginning(held):
+            return True
+        whole = merged(step.gone, counted(kinds(held, self._comms)))
+        return n_ops > 0 and compare(whole, self._template.lead) is Excess.ALIKE
+
+    def _before(self, step: OpenStep, work: int) -> Excess:
+        """What stands before the lead of this work; more of the same if that is none."""
+        held = self._from_first(step, work)
+        if not self._is_beginning(held):
             return Excess.ALIKE
-        if not self._is_open(held[-self.n_ops :]):
-            return Excess.ALIKE
-        excess = merged(step.gone, counted(codes[: -self.n_ops]))
-        return compare(excess, self._template.lead)
+        codes = kinds(held[: -self.n_ops], self._comms)
+        return compare(merged(step.gone, counted(codes)), self._template.lead)
+
+    def _from_first(self, step: OpenStep, until: int) -> np.ndarray:
+        """The ops of the step before a position, but those that are gone."""
+        return self._held.between(max(step.first.position, step.gone_until), until)
+
+    def _is_beginning(self, held: np.ndarray) -> bool:
+        """Whether the last of these ops are a lead, with an Open at its beginning."""
+        rows = held[-self.n_ops :]
+        return counted(kinds(rows, self._comms)) == self._template.lead and self._is_open(rows)
 
     def _is_open(self, rows: np.ndarray) -> bool:
         """Whether an Open begins with the first of these ops."""

@@ -119,7 +119,8 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
 
     With ``works``, an Anchor or Close before any work of its step ends nothing (see ``work``).
     ``lead`` is learnt: the usual ops of a step before its work, as counts by kind (see ``lead``).
-    ``is_work_behind`` too: the work stands between the Close and the next Open instead.
+    ``is_work_behind`` too: the work stands between the Close and the next Open instead; and
+    ``is_lead_work``: the job has none but an Anchor or Close with a lead before it.
     """
 
     name: str
@@ -141,6 +142,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     is_iteration: bool = False
     lead: tuple[tuple[int, int], ...] = ()
     is_work_behind: bool = False
+    is_lead_work: bool = False
 
 
 class TemplateFile(msgspec.Struct, frozen=True, kw_only=True):

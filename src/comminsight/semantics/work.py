@@ -33,6 +33,7 @@ _MAX_BLOCKS = 256
 _MIN_BLOCKS = 3
 _MAX_EMPTY = 64  # ends in a step: more microbatches than that are rather steps without gradients
 _SHARED = 0.75  # of the steps must agree
+_FEW = 0.05  # of the blocks may be strange: records are lost
 
 
 class _Block(NamedTuple):
@@ -58,6 +59,15 @@ class _Hits(NamedTuple):
         return opened[0] if self.is_inside else opened[1] + 1
 
 
+class _Leads(NamedTuple):
+    """The ops that most blocks have directly before their work and behind what is no training,
+    empty if they differ; and how many other blocks cannot be steps of the same job: if there is a
+    lead, those that have ops of kinds of which it has none."""
+
+    lead: Counts
+    n_strange: int
+
+
 def with_work(
     found: Template | str, rows: np.ndarray, comms: CommTable, *, is_end: bool
 ) -> Template | str:
@@ -71,9 +81,8 @@ def with_work(
     first = opens.next_from(0)
     if first is None or works.next_from(first[0]) is None:
         blocks = _blocks(hits._replace(works=hits.ends))
-        is_sure = len(blocks) > _MAX_EMPTY
-        patience_ops = _PATIENCE_OPS if is_sure else _LONG_PATIENCE_OPS
-        return _without_work(found, _usual(blocks, kinds(rows, comms)), patience_ops)
+        leads = _leads(blocks, kinds(rows, comms), is_behind=bool(found.learn))
+        return _without_work(found, blocks, leads)
     tried = _tried(hits)
     behind = [block.is_behind for block in tried if block.work >= 0]
     share = sum(behind) / max(len(behind), 1)
@@ -84,13 +93,19 @@ def with_work(
     blocks = _blocks(hits)
     if len(blocks) < _MIN_BLOCKS and not is_end:
         return TOO_FEW_STEPS
-    return _with_lead(found, blocks, _usual(blocks, kinds(rows, comms)))
+    return _with_lead(found, blocks, _leads(blocks, kinds(rows, comms)).lead)
 
 
-def _without_work(template: Template, lead: Counts, patience_ops: int) -> Template:
-    """A job that reduces no gradients: its ends are all there is, and the pauses are asked."""
+def _without_work(template: Template, blocks: list[_Block], leads: _Leads) -> Template | str:
+    """A job that reduces no gradients: its ends are all there is, and the pauses are asked. Where
+    the end is given and not learnt, one with a lead before it is work."""
+    is_given = not template.learn
+    if is_given and leads.n_strange > _FEW * len(blocks):
+        return ENDS_WITHOUT_WORK
+    patience_ops = _PATIENCE_OPS if len(blocks) > _MAX_EMPTY else _LONG_PATIENCE_OPS
     return msgspec.structs.replace(
-        template, works=template.anchors or template.closes, lead=lead, is_refuted_by_pauses=True,
+        template, works=template.anchors or template.closes, lead=leads.lead,
+        is_lead_work=is_given and bool(leads.lead), is_refuted_by_pauses=True,
         patience_ops=max(template.patience_ops, patience_ops),
     )  # fmt: skip
 
@@ -112,19 +127,23 @@ def _with_lead(template: Template, blocks: list[_Block], lead: Counts) -> Templa
     return msgspec.structs.replace(template, lead=lead)
 
 
-def _usual(blocks: list[_Block], codes: np.ndarray) -> Counts:
-    """The lead that most steps have, directly before their work and behind what is no training;
-    empty if they differ."""
+def _leads(blocks: list[_Block], codes: np.ndarray, *, is_behind: bool = True) -> _Leads:
+    """What stands before the work of the blocks; with ``is_behind`` false, nothing else may."""
     leads = [counted(codes[block.first : block.work]) for block in blocks]
     if not leads:
-        return ()
+        return _Leads((), 0)
     usual, n_times = Counter(leads).most_common(1)[0]
-    n_ops = total(usual)
+    n_ops, others = total(usual), []
     for block, lead in zip(blocks, leads, strict=True):
         begin = block.work - n_ops
-        if lead != usual and begin > block.first and counted(codes[begin : block.work]) == usual:
-            n_times += compare(counted(codes[block.first : begin]), usual) is not Excess.ALIKE
-    return usual if n_times >= max(_SHARED * len(blocks), min(2, len(blocks))) else ()
+        if is_behind and begin > block.first and counted(codes[begin : block.work]) == usual:
+            found = compare(counted(codes[block.first : begin]), usual)
+            n_times += found is not Excess.ALIKE
+        elif lead != usual:
+            others.append(compare(lead, usual))
+    if n_times >= max(_SHARED * len(blocks), min(2, len(blocks))):
+        return _Leads(usual, others.count(Excess.FOREIGN))
+    return _Leads((), len(others) - others.count(Excess.ALIKE))
 
 
 def _blocks(hits: _Hits) -> list[_Block]:

@@ -148,6 +148,7 @@ BETWEEN = {  # something that is no step lies between the steps
     "tp pp dp, evaluation, gradients last": Job(
         replace(megatron_layout(2, 2, 2), eval_every=4, has_late_gradients=True), "tp-pp-dp"
     ),
+    "tp pp, evaluation": Job(replace(megatron_layout(2, 2, 1), eval_every=6), "tp-pp-dp"),
     "moe, evaluation": Job(replace(moe_layout(8, 4), eval_every=4), "tp-pp-dp"),
     "moe, evaluation, a number per batch": Job(
         replace(moe_layout(8, 4), microbatches=2, eval_every=3, has_batch_metric=True), "tp-pp-dp"

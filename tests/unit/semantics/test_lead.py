@@ -33,8 +33,9 @@ def with_lead(letters: str) -> Template:
         ({1: 3, 2: 6}, {1: 9, 2: 18}, Excess.ALIKE),
         ({1: 6, 2: 6}, {1: 9, 2: 18}, Excess.UNLIKE),  # as many of both: forward passes
         ({1: 6}, {1: 9, 2: 18}, Excess.UNLIKE),
-        ({1: 6, 2: 12}, {1: 9, 2: 18, 3: 2}, Excess.ALIKE),  # a step has two of a kind once
+        ({1: 6, 2: 12}, {1: 9, 2: 18, 3: 1}, Excess.ALIKE),  # a step has one of a kind once
         ({1: 6, 2: 12}, {1: 9, 2: 18, 3: 3}, Excess.UNLIKE),
+        ({1: 7, 2: 7, 3: 1}, {1: 14, 2: 14, 3: 1}, Excess.ALIKE),  # its last number is its end
     ],
 )
 def test_what_stands_before_a_lead_is_more_of_the_same_or_not(

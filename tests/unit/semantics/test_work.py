@@ -79,6 +79,26 @@ def test_a_job_without_work_is_waited_for_and_its_pauses_are_asked(
     assert [first for first, _, _ in shape(steps)] == list(range(0, 3 * n_steps - 3, 3))
 
 
+@pytest.mark.parametrize(
+    ("letters", "expected"),
+    [
+        (("OOxxxC" * 4 + "OOOOC") * 2, [0, 6, 12, 18, 29, 35, 41, 47]),
+        ("OOxxxC" * 4 + "OOOOC" * 3 + "OOxxxC" * 9, [0, 6, 12, 18, *range(39, 39 + 48, 6)]),
+        ("OOxxxC" * 9 + "OOxxC" + "OOxxxC" * 2, [*range(0, 55, 6), 59]),  # a lost record
+        ("OOxxxC" * 9 + "OOxxxOOxxxC" + "OOxxxC" * 2, [*range(0, 55, 6), 65]),  # a lost end
+    ],
+)
+def test_where_no_work_is_an_end_with_a_lead_before_it_is_a_steps(
+    letters: str, expected: list[int]
+) -> None:
+    assert firsts(letters) == expected
+
+
+def test_a_job_without_work_whose_blocks_are_not_of_one_kind_gets_no_steps() -> None:
+    assert told(("OOxxxC" * 2 + "OOOOC") * 9) == ENDS_WITHOUT_WORK
+    assert told(("OOxxxC" * 2 + "OOOOC" * 20) * 9) == ENDS_WITHOUT_WORK
+
+
 def test_leads_that_differ_are_no_lead_but_steps_all_the_same() -> None:
     letters = "".join("O" + "x" * n + "WC" for n in range(1, 12))
     found = told(letters)
