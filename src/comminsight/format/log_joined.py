@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from itertools import islice
 
 from comminsight.format.log_pattern import Values, number, rank_number, words
 from comminsight.format.log_prefix import Key
@@ -90,21 +91,25 @@ class Joiner:
         """True while the next line may be a part of a text, whatever it says."""
         return self.table_left > 0 or bool(self.tracebacks)
 
-    def take(self, key: Key, line: int, text: str) -> tuple[list[Joined], bool]:
-        """What this line finishes, and whether it is a part of a text."""
+    def take(
+        self, key: Key, line: int, text: str, *, is_torn: bool = False
+    ) -> tuple[list[Joined], bool]:
+        """What this line finishes, and whether it is a part of a text. ``is_torn``: its end is not
+        there, so that a number or a name in it may be a part of another."""
         self.table_left -= 1
         finished = self._forgotten(line)
         if HEAD.match(text):
             return finished + self._head(key, line, text), True
-        joined, is_part = self._table(key, line, text)
+        joined, is_part = ([], False) if is_torn else self._table(key, line, text)
         if is_part:
             return finished + joined, True
         traceback = self.tracebacks.get(key)
         if traceback is not None and text:
             if text[0] in " \t|+^":
-                self._inside(traceback, line, text)
+                self._inside(key, traceback, line, "" if is_torn else text)
                 return finished, True
-            if match := EXCEPTION.match(text):
+            match = EXCEPTION.match(text)
+            if match and (not is_torn or match["message"] is not None):
                 del self.tracebacks[key]
                 return [*finished, _exception(traceback, match, line, text)], True
         return finished, False
@@ -126,21 +131,20 @@ class Joiner:
             return [_unfinished(self.tracebacks.pop(oldest), oldest)]
         return []
 
-    @staticmethod
-    def _inside(traceback: _Traceback, line: int, text: str) -> None:
+    def _inside(self, key: Key, traceback: _Traceback, line: int, text: str) -> None:
         traceback.last_line = line
+        self.tracebacks[key] = self.tracebacks.pop(key)  # the longest quiet one stands first
         if match := FRAME.match(text):
             traceback.frame = match
             traceback.n_frames += 1
 
     def _forgotten(self, line: int) -> list[Joined]:
         """Those that nothing was added to for long: their process was killed while it wrote."""
-        if not self.tracebacks:
-            return []
-        quiet = [
-            key for key, one in self.tracebacks.items() if line - one.last_line > MAX_QUIET_LINES
-        ]
-        return [_unfinished(self.tracebacks.pop(key), key) for key in quiet]
+        finished = []
+        for key, one in list(islice(self.tracebacks.items(), 2)):
+            if line - one.last_line > MAX_QUIET_LINES:
+                finished.append(_unfinished(self.tracebacks.pop(key), key))
+        return finished
 
     def _table(self, key: Key, line: int, text: str) -> tuple[list[Joined], bool]:
         if TABLE.match(text):

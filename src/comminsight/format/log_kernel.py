@@ -35,9 +35,6 @@ PATTERNS = table(
      rf"(?P<call>mlx5_core|mlx4_core|bnxt_en|ice|i40e|irdma) (?P<device>{PCI})(?: "
      rf"(?P<interface>[\w.]{{1,32}}))?"
      r".{0,30}?: (?:NIC )?Link (?P<link_state>[Dd][Oo][Ww][Nn]|[Uu][Pp])"),
-    (C.KERNEL_LINK, "port module event",
-     rf"mlx5_core (?P<device>{PCI}):.{{0,40}}?[Pp]ort module event.{{0,20}}?: module "
-     rf"(?P<port>\d{{1,4}}), (?P<detail>[\w ,()-]{{1,100}})"),
     (C.KERNEL_LINK, "Port module event",
      rf"mlx5_core (?P<device>{PCI}):.{{0,40}}?Port module event.{{0,20}}?: module "
      rf"(?P<port>\d{{1,4}}), (?P<detail>[\w ,()-]{{1,100}})"),

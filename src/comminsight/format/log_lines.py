@@ -38,12 +38,13 @@ class ByteStream(Protocol):
 
 @dataclass(slots=True, frozen=True)
 class Block:
-    """Successive whole lines. ``data`` holds them joined; ``cut`` are the positions of those of
-    which only the first ``MAX_LINE_BYTES`` are here."""
+    """Successive lines. ``data`` holds them joined; ``cut`` are the positions of those of which
+    only the first ``MAX_LINE_BYTES`` are here. ``is_torn``: nothing ends the last one."""
 
     lines: list[bytes]
     data: bytes
     cut: frozenset[int]
+    is_torn: bool = False
 
 
 def blocks(stream: ByteStream, *, path: str = "") -> Iterator[Block]:
@@ -62,10 +63,10 @@ def blocks(stream: ByteStream, *, path: str = "") -> Iterator[Block]:
         if len(carry) > MAX_LINE_BYTES:
             carry, is_cut = carry[:MAX_LINE_BYTES], True
     if carry:
-        yield _block(carry, first_is_cut=is_cut)
+        yield _block(carry, first_is_cut=is_cut, is_torn=True)
 
 
-def _block(data: bytes, *, first_is_cut: bool) -> Block:
+def _block(data: bytes, *, first_is_cut: bool, is_torn: bool = False) -> Block:
     lines = data.split(b"\n")
     cut = {0} if first_is_cut else set()
     if max(map(len, lines)) > MAX_LINE_BYTES:
@@ -74,10 +75,8 @@ def _block(data: bytes, *, first_is_cut: bool) -> Block:
                 lines[position] = line[:MAX_LINE_BYTES]
                 cut.add(position)
     if cut:
-        for position in cut:  # what a cut number would say is wrong
-            lines[position] = lines[position].rpartition(b" ")[0]
         data = b"\n".join(lines)
-    return Block(lines, data, frozenset(cut))
+    return Block(lines, data, frozenset(cut), is_torn)
 
 
 def _decoded(chunks: Iterator[bytes]) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ HEADER = re.compile(
     r"(?P<source>[^\s:]{1,250}:\d{1,6}) )?NCCL (?P<level>INFO|WARN) ",
     re.ASCII,
 )
-HEX = r"(?:0x)?[0-9a-f]{1,16}|\(nil\)"
+HEX = r"(?:0x)?[0-9a-f]{1,16}(?!\w)|\(nil\)"
 COMM = rf"comm (?P<comm>{HEX}) rank (?P<comm_rank>\d{{1,10}}) n[rR]anks (?P<n_ranks>\d{{1,10}})"
 DEVICE = rf"cudaDev (?P<cuda_device>-?\d{{1,6}})(?: nvmlDev -?\d{{1,6}})? busId (?P<bus_id>{HEX})"
 PARENT = (
@@ -57,7 +57,7 @@ INFO = table(
      r" localRank (?P<comm_local_rank>\d{1,10})"),
     (C.NCCL_INIT_TIMINGS, "Init timings",
      r"Init timings - (?P<call>\w{1,64}): rank (?P<comm_rank>\d{1,10}) nranks "
-     r"(?P<n_ranks>\d{1,10}) total (?P<value>[\d.]{1,20})"),
+     r"(?P<n_ranks>\d{1,10}) total (?P<total_s>\d{1,9}\.\d{1,9})"),
     (C.NCCL_ENV, " set ",
      r"(?P<name>(?:NCCL|RCCL)_[A-Z0-9_]{1,64}) set (?:by environment )?to "
      r"(?P<value>[^\s]{1,256}?)\.?$"),
@@ -115,8 +115,8 @@ WARN = table(
      rf"Got completion from peer {PEER} with (?:error|status=) ?(?:IBV_\w{{1,64}}\()?"
      rf"(?P<status>\d{{1,6}})"),
     (C.NCCL_IB_EVENT, "async ",
-     r"NET/IB ?: (?P<device>[\w.]{1,64}):(?P<port>\d{1,5}) (?:Got )?async (?:fatal )?event ?"
-     r"(?:on \w{1,16})?(?: ?: )?(?P<event>[\w ]{1,100})"),
+     r"NET/IB ?: (?P<device>[\w.]{1,64}):(?P<port>\d{1,5}) (?:Got )?async (?:fatal )?event"
+     r"(?: on \w{1,16})? ?: ?(?P<event>[\w ]{1,100})"),
     (C.NCCL_QP_MODIFY, "ibv_modify_qp",
      r"ibv_modify_qp failed with (?:error )?(?:(?P<number>\d{1,5}) )?(?P<error>[A-Za-z ]{1,80})"
      r"(?:,? errno \d{1,5})?(?:, on dev (?P<device>[\w.]{1,64}):(?P<port>\d{1,5}))?"
@@ -143,7 +143,7 @@ WARN = table(
     (C.NCCL_CUDA_FAILURE, " failure ",
      r"(?:Cuda|CUDA|HIP) failure (?:(?P<number>\d{1,6}) )?'(?P<error>[^']{1,160})'"),
     (C.NCCL_OUT_OF_MEMORY, "ailed to ",
-     r"[Ff]ailed to (?:CUDA )?(?P<call>(?:cuda\w{0,20} |CUDA )?(?:m|c)alloc\w{0,20}) "
+     r"[Ff]ailed to (?P<call>(?:CUDA |cuda)?\w{0,8}alloc(?:ate)?(?: async)?) "
      r"(?P<size_bytes>\d{1,20})"),
     (C.NCCL_WRONG_MAGIC, "wrong magic", r"wrong magic [0-9a-f]{1,16} != [0-9a-f]{1,16}"),
     (C.NCCL_SIZE_MISMATCH, "bytes instead of",
@@ -191,13 +191,13 @@ VERSION = table(
 )  # fmt: skip
 
 
-def body(text: str, level: str) -> tuple[C, Values] | None:
+def body(text: str, level: str, *, is_torn: bool = False) -> tuple[C, Values] | None:
     """Code and values of what stands behind the header; a warning that no row knows is one too.
 
     Raises AbsurdNumberError for a number that cannot be.
     """
     tables = WARN + INFO if level == "WARN" else INFO + WARN
-    found = first_match(tables, text) or first_match(VERSION, text)
+    found = first_match(tables + VERSION, text, is_torn=is_torn)
     if found is None and level == "WARN":
         found = C.NCCL_WARN, {"message": words(text)}
     if found is not None:

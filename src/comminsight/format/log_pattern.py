@@ -16,6 +16,8 @@ from comminsight.model.ranges import MAX_MEMBERS
 MAX_INT = (1 << 63) - 1
 MAX_VALUE_CHARS = 256
 ORIGIN_NAMES = frozenset({"host", "pid", "tid", "rank", "local_rank", "comm_rank", "task"})
+DIGITS = re.compile(r"\\d\{1,\d{1,3}\}", re.ASCII)
+WHOLE = r"\g<0>(?!\\d)"
 Values = dict[str, LogValue]
 
 
@@ -32,8 +34,9 @@ class Pattern:
     regex: re.Pattern[str]
     mend: Callable[[Values], None] | None = None
 
-    def read(self, text: str) -> Values | None:
-        """The values in ``text``; None where it is another line.
+    def read(self, text: str, *, is_torn: bool = False) -> Values | None:
+        """The values in ``text``; None where it is another line. Of a line whose end is not there
+        the value that stands last is left out: a part of a number is another number.
 
         Raises AbsurdNumberError for a number that cannot be.
         """
@@ -42,22 +45,29 @@ class Pattern:
         values = {
             name: KINDS[name](found)
             for name, found in match.groupdict().items()
-            if found is not None
+            if found is not None and not (is_torn and match.end(name) == len(text))
         }
+        if "pid" in self.regex.groupindex:  # it speaks of a process, which is not the writer
+            values.setdefault("pid", -1)
         if self.mend is not None:
             self.mend(values)
         return values
 
 
 def table(*rows: tuple[LogCode, str, str]) -> tuple[Pattern, ...]:
-    """The compiled rows."""
-    return tuple(Pattern(code, needle, re.compile(regex, re.ASCII)) for code, needle, regex in rows)
+    """The compiled rows. A number is read whole or not at all: its first digits are another one."""
+    return tuple(
+        Pattern(code, needle, re.compile(DIGITS.sub(WHOLE, regex), re.ASCII))
+        for code, needle, regex in rows
+    )
 
 
-def first_match(patterns: tuple[Pattern, ...], text: str) -> tuple[LogCode, Values] | None:
+def first_match(
+    patterns: tuple[Pattern, ...], text: str, *, is_torn: bool = False
+) -> tuple[LogCode, Values] | None:
     """Code and values of the first row that ``text`` is of."""
     for pattern in patterns:
-        values = pattern.read(text)
+        values = pattern.read(text, is_torn=is_torn)
         if values is not None:
             return pattern.code, values
     return None
@@ -116,17 +126,42 @@ RANKS = (
 )
 HEXADECIMALS = "bus_id comm comm_hash parent stream"
 TEXTS = (
-    "address algo call detail device devices direction dtype error error_name event exception "
-    "file host interface job key keys kind library link_state local_gid mask message name "
-    "network op other_dtype other_op other_shape pattern peer pg pg_id process proto reason "
-    "remote_gid server shape signal_name source state step tasks transport tree value version "
-    "when worker_exit"
+    "address algo bandwidths call detail device devices direction dtype error error_name "
+    "event exception file host interface job key keys kind library link_state local_gid mask "
+    "message name network op other_dtype other_op other_shape pattern peer pg pg_guid pg_id "
+    "process proto reason remote_gid server shape signal_name source state step tasks "
+    "transport tree value version when worker_exit"
 )
+UNIT_MS = {"ms": 1, "s": 1000, "sec": 1000, "min": 60_000, "h": 3_600_000}
+UNIT_BYTES = {f"{unit}iB": 1 << 10 * power for power, unit in enumerate(("", "K", "M", "G", "T"))}
+
+
+def duration_ms(found: str) -> int:
+    """A duration with its unit, as c10d prints one."""
+    digits = found.rstrip("abcdefghijklmnopqrstuvwxyz")
+    unit = UNIT_MS.get(found[len(digits) :])
+    if unit is None or not digits.isdigit():
+        raise AbsurdNumberError
+    return number(digits) * unit
+
+
+def size_of(found: str) -> int:
+    """A size with its unit in bytes, as CUDA's allocator prints one: to two places."""
+    size, _, unit = found.partition(" ")
+    try:
+        return round(float(size) * UNIT_BYTES[unit if unit != "B" else "iB"])
+    except (ValueError, KeyError, OverflowError) as error:
+        raise AbsurdNumberError from error
+
+
 KINDS: dict[str, Callable[[str], LogValue]] = {
     **dict.fromkeys(NUMBERS.split(), number),
     **dict.fromkeys(RANKS.split(), rank_number),
     **dict.fromkeys(HEXADECIMALS.split(), hex_text),
     **dict.fromkeys(TEXTS.split(), words),
+    "duration_ms": duration_ms,
     "op_count": hex_number,
+    "total_s": float,
+    "wanted_bytes": size_of,
     "ranks": rank_list,
 }

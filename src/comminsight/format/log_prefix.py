@@ -47,7 +47,6 @@ class Origin:
     local_rank: int = -1
     task: int = -1
     stream: str = ""  # stdout or stderr
-    program: str = ""
     n_repeated: int = 1
     stamps: list[LogTime] = field(default_factory=list)
 
@@ -96,17 +95,17 @@ def _is_cri(origin: Origin, match: re.Match[str]) -> None:
 
 def _is_iso_host(origin: Origin, match: re.Match[str]) -> None:
     _is_iso(origin, match)
-    _program(origin, *match.group(9, 10, 11))
+    _program(origin, *match.group(9, 12))
 
 
 def _is_syslog(origin: Origin, match: re.Match[str]) -> None:
     origin.stamps.append(syslog_time(*match.groups()[:6]))
-    _program(origin, *match.group(7, 8, 9))
+    _program(origin, *match.group(7, 10))
 
 
-def _program(origin: Origin, host: str, program: str, pid: str | None) -> None:
-    origin.host, origin.program = host, program
-    if pid is not None and program != "kernel":
+def _program(origin: Origin, host: str, pid: str | None) -> None:
+    origin.host = host
+    if pid is not None:
         origin.pid = int(pid)
 
 
@@ -154,7 +153,8 @@ def _is_nothing(origin: Origin, match: re.Match[str]) -> None:
 
 WORD = r"[\w.-]{1,64}"
 HOST = r"[\w.:-]{1,255}"
-PROGRAM = r"([\w./@-]{1,64})(?:\[(\d{1,10})\])?: "
+# with a number, or the kernel: else "CUDA error: " would be a host and its program
+PROGRAM = r"([\w.-]{1,255}) (?:(kernel)|([\w./@-]{1,64})\[(\d{1,10})\]): ?"
 PYTHON_LOG = r"(?:\[(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\] )?"
 
 
@@ -176,16 +176,16 @@ BRACKETED = _compiled(
 )
 DIGITS = _compiled(
     (rf"{ISO} (stdout|stderr) [FP] ", _is_cri),
-    (rf"{ISO} ({HOST}) {PROGRAM}", _is_iso_host),
+    (rf"{ISO} {PROGRAM}", _is_iso_host),
     (rf"{ISO}:? ?(?:- )?", _is_iso),
     (r"(\d{1,6}): ", _is_task),
 )
 LETTERS = _compiled(
-    (rf"{SYSLOG} ({HOST}) {PROGRAM}", _is_syslog),
+    (rf"{SYSLOG} {PROGRAM}", _is_syslog),
     (rf"{GLOG}(?: (\d{{1,10}}))? [\w./-]{{1,200}}:\d{{1,6}}\] ?", _is_glog_python),
     (r"(?:kern|user|daemon) {0,4}:(?:emerg|alert|crit|err|warn|notice|info|debug) {0,4}: ",
      _is_nothing),
-    (rf"torch\.[\w.]{{1,100}}: {PYTHON_LOG}", _is_nothing),
+    (rf"torch\.[a-z_.]{{1,100}}: {PYTHON_LOG}", _is_nothing),
     (r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]{1,100}:", _is_nothing),
 )  # fmt: skip
 RAY = _compiled(

@@ -42,7 +42,7 @@ GATES = frozenset(
         b"Floating GIL Hardware Heartbeat Illegal Killed Mismatched NCCL NET NVRM Node "
         b"OOMKilled OUT PG PM Process RCCL Root SO SXid Segmentation Signal SocketImpl "
         b"Terminated Terminating Timed Traceback Xid async barrier blocked bnxt clients "
-        b"closing collective collectives completion connectFullMesh death doesn dump dumped "
+        b"closing collective collectives completion connectFullMesh death closure dump dumped "
         b"enqueued exitCode exitcode exits extend fallocate i40e ibv ice inconsistency irdma "
         b"lockup mismatch mlx4 mlx5 monitoredBarrier ncclInternalError ncclInvalidArgument "
         b"ncclInvalidUsage ncclRemoteError ncclSystemError ncclUnhandledCudaError ncclUniqueId "
@@ -77,7 +77,7 @@ class LogReader:
     def __iter__(self) -> Iterator[LogEvent]:
         for block in blocks(self._stream, path=self.file):
             if self._is_labelled is None:
-                self._is_labelled = is_srun_labelled(block.lines[:-1] or block.lines)
+                self._is_labelled = is_srun_labelled(block.lines)
             yield from self._block(block)
         for one in self._joiner.rest():
             yield self._of_joined(one, Origin(), None, is_cut=False)
@@ -112,41 +112,46 @@ class LogReader:
             position += 1
 
     def _line(self, block: Block, position: int, line: int) -> Iterator[LogEvent]:
-        is_cut = position in block.cut
+        is_long = position in block.cut
+        is_cut = is_long or (block.is_torn and position == len(block.lines) - 1)
         data = block.lines[position].lstrip(b"\0")  # a log that was emptied while it was written
         if b"\0" in data:
             self._counts["n_refused"] += 1
             return
         origin, text = split(data.decode("utf-8", "replace"), is_labelled=bool(self._is_labelled))
         stamp = self.clock.best(origin.stamps)
-        finished, fate = self._joined(origin, text, line)
+        finished, fate = self._joined(origin, text, line, is_torn=is_cut)
         for one in finished:
             yield self._of_joined(one, origin, stamp, is_cut=is_cut)
         if fate == "n_unknown":
-            found, fate = self._found(origin, text)
+            found, fate = self._found(origin, text, is_torn=is_cut)
             if found is not None:
                 yield self._event(*found, origin, stamp, line, text, is_cut=is_cut)
-        is_lost = fate == "n_unknown" and is_cut
+        is_lost = fate == "n_unknown" and is_long
         self._counts["n_truncated" if is_lost else fate] += 1
 
-    def _joined(self, origin: Origin, text: str, line: int) -> tuple[list[Joined], str]:
+    def _joined(
+        self, origin: Origin, text: str, line: int, *, is_torn: bool
+    ) -> tuple[list[Joined], str]:
         """What a line finishes, and which number of the tally counts it."""
         try:
-            finished, is_part = self._joiner.take(origin.key, line, text)
+            finished, is_part = self._joiner.take(origin.key, line, text, is_torn=is_torn)
         except AbsurdNumberError:
             return [], "n_refused"
         return finished, "n_emitted" if is_part else "n_unknown"
 
     @staticmethod
-    def _found(origin: Origin, text: str) -> tuple[tuple[LogCode, Values] | None, str]:
+    def _found(
+        origin: Origin, text: str, *, is_torn: bool
+    ) -> tuple[tuple[LogCode, Values] | None, str]:
         """Code and values of a line, and which number of the tally counts it."""
         try:
             if "NCCL " in text and (header := log_nccl.HEADER.search(text)):
                 origin.host, origin.pid = header["host"], number(header["pid"])
                 origin.tid = number(header["tid"])
-                found = log_nccl.body(text[header.end() :], header["level"])
+                found = log_nccl.body(text[header.end() :], header["level"], is_torn=is_torn)
             else:
-                found = first_match(PLAIN, text)
+                found = first_match(PLAIN, text, is_torn=is_torn)
         except AbsurdNumberError:
             return None, "n_refused"
         return found, "n_unknown" if found is None else "n_emitted"
@@ -159,7 +164,7 @@ class LogReader:
         for name, value in one.origin.items():
             setattr(origin, name, value)
         code, values = one.code, one.values
-        if code is LogCode.PYTHON_EXCEPTION and (known := _known(one.text)):
+        if code is LogCode.PYTHON_EXCEPTION and (known := _known(one.text, is_torn=is_cut)):
             code, values = known[0], {**values, **known[1]}
         if one.stamp is not None:
             stamp = self.clock.best([one.stamp])
@@ -180,15 +185,15 @@ class LogReader:
         if stamp is not None:
             fields["time"] = stamp
         return LogEvent(
-            code=code, file=self.file, line=line, text=text[:MAX_TEXT_CHARS], is_cut=is_cut,
-            values=values, **fields,  # type: ignore[arg-type]
+            code=code, file=self.file, line=line, first_line=line,
+            text=text[:MAX_TEXT_CHARS], is_cut=is_cut, values=values, **fields,  # type: ignore[arg-type]
         )  # fmt: skip
 
 
-def _known(text: str) -> tuple[LogCode, Values] | None:
+def _known(text: str, *, is_torn: bool) -> tuple[LogCode, Values] | None:
     """What the message of an exception is known as."""
     try:
-        return first_match(PLAIN, text)
+        return first_match(PLAIN, text, is_torn=is_torn)
     except AbsurdNumberError:
         return None
 

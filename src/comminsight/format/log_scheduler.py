@@ -38,7 +38,7 @@ PATTERNS = table(
      r"\[(?P<host>[\w.-]{1,255}):(?P<pid>\d{1,10})\] Signal: (?P<signal_name>[A-Za-z ]{1,40}) \("
      r"(?P<signal>\d{1,3})\)"),
     (C.SPAWN_EXIT, "terminated with ",
-     rf"[pP]rocess (?P<local_rank>\d{{1,6}}) terminated with (?:exit code "
+     rf"(?:Process|process) (?P<local_rank>\d{{1,6}}) terminated with (?:exit code "
      rf"(?P<exit_code>-?\d{{1,6}})|signal {SIGNAL_NAME})"),
     (C.LAUNCHER_EXIT, "return code", r"exits with return code = (?P<exit_code>-?\d{1,6})"),
     (C.MPI_RANK_EXIT, "noticed that process rank",
@@ -54,7 +54,7 @@ PATTERNS = table(
      r"(?:srun: error: |slurmstepd: error: )Node failure on (?P<host>[^\s]{1,1024})"),
     (C.SLURM_OOM, "oom",
      r"Detected (?P<n_events>\d{1,10}) oom[-_]kill event(?:\(s\))? in (?:StepId=|step )"
-     r"(?P<step>[\w.+]{1,64})"),
+     r"(?P<step>\d{1,12}(?:[.+_]\w{1,32}){0,3})"),
     (C.SLURM_CANCELLED, "CANCELLED AT",
      r"\*\*\* (?:JOB|STEP) (?P<job>[\w.+]{1,64}) ON (?P<host>[^\s]{1,255}) CANCELLED AT "
      r"(?P<when>[\dT:-]{1,20})"

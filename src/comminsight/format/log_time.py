@@ -132,13 +132,18 @@ class FileClock:
     is_boot_torn: bool = False
 
     def best(self, stamps: list[LogTime]) -> LogTime:
-        """The stamp of a line that states most; learns from a line with several."""
+        """The stamp of a line that states most; learns from a line with several.
+
+        Where the program's own stamp has no zone and the collector's behind it does, it is the
+        program's in that zone: the other one came later.
+        """
         best = max(stamps, key=lambda stamp: RANK_OF_KIND[stamp.kind], default=NO_TIME)
+        own = None
         for stamp in stamps:
             if stamp is not best:
-                self._pair(best, stamp)
+                own = self._pair(best, stamp) or own
         self._note(best)
-        return best
+        return own or best
 
     def _note(self, stamp: LogTime) -> None:
         if stamp.kind in {ClockKind.ZONED, ClockKind.NO_ZONE}:
@@ -147,24 +152,26 @@ class FileClock:
         elif stamp.kind is ClockKind.NO_YEAR:
             self.last_bare = stamp
 
-    def _pair(self, full: LogTime, less: LogTime) -> None:
+    def _pair(self, full: LogTime, less: LogTime) -> LogTime | None:
+        """What two stamps of one line teach; the second in the zone of the first, if it is one."""
         if less.kind is ClockKind.BOOT:
             self._pair_boot(full, less)
-        elif full.kind is ClockKind.ZONED and less.kind in {ClockKind.NO_ZONE, ClockKind.NO_YEAR}:
-            local = less
-            if less.kind is ClockKind.NO_YEAR:
-                local = _in_year_of(less, full)
-            self._pair_zone(local.ns - full.ns)
+        if full.kind is not ClockKind.ZONED:
+            return None
+        if less.kind is ClockKind.NO_YEAR:
+            less = _in_year_of(less, full)
+        return self._pair_zone(full, less) if less.kind is ClockKind.NO_ZONE else None
 
-    def _pair_zone(self, apart_ns: int) -> None:
-        """A second stamp is set after the first: the zone is apart by at most the lag."""
-        steps = round(apart_ns / S / ZONE_STEP_S)
-        left_s = apart_ns / S - steps * ZONE_STEP_S
-        if abs(steps * ZONE_STEP_S) > MAX_ZONE_S or abs(left_s) > MAX_LAG_S:
-            return
-        zone_ns = steps * ZONE_STEP_S * S
+    def _pair_zone(self, full: LogTime, local: LogTime) -> LogTime | None:
+        """The second stamp was set by the collector: apart by the zone and at most the lag."""
+        apart_s = (local.ns - full.ns) / S
+        zone_s = round(apart_s / ZONE_STEP_S) * ZONE_STEP_S
+        if abs(zone_s) > MAX_ZONE_S or abs(apart_s - zone_s) > MAX_LAG_S:
+            return None
+        zone_ns = zone_s * S
         self.is_zone_torn |= self.zone_ns is not None and self.zone_ns != zone_ns
         self.zone_ns = None if self.is_zone_torn else zone_ns
+        return LogTime(ClockKind.ZONED, local.ns - zone_ns, local.error_ns)
 
     def _pair_boot(self, full: LogTime, less: LogTime) -> None:
         if full.kind in {ClockKind.NONE, ClockKind.BOOT}:

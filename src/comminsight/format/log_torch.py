@@ -10,7 +10,7 @@ from comminsight.format.log_pattern import Pattern, Values, table
 from comminsight.model.log_event import LogCode as C
 
 PG = (
-    r"\[PG (?:ID )?(?P<pg_id>\d{1,10})(?: PG GUID (?P<name>[\w.:/-]{1,128}?))? ?"
+    r"\[PG (?:ID )?(?P<pg_id>\d{1,10})(?: PG GUID (?P<pg_guid>[\w.:/-]{1,128}?))? ?"
     r"(?:\((?P<pg>[^()]{1,128})\))? Rank (?P<comm_rank>\d{1,10})\]"
 )
 ANY_PG = rf"(?:{PG}.{{0,8}})?"
@@ -25,6 +25,10 @@ TIMEOUT = (
     rf"Watchdog caught collective operation timeout: {WORK}"
     r"(?: ran for (?P<ran_ms>\d{1,20}) milliseconds)?"
 )
+ENDED = rf"{ANY_PG}(?:\w{{1,16}} ){{0,3}}watchdog thread terminated with exception: "
+ITS_TIMEOUT = r"\[(?:PG [^\]]{1,200} )?Rank \d{1,10}\] Watchdog caught.{0,200}"
+# a fault that the watchdog found stands behind its rank: it is no echo
+FAULT_OF = r"(?:\[(?:PG [^\]]{1,200} )?Rank (?P<comm_rank>\d{1,10})\] .{0,100}?)?"
 ENQUEUED = r"[Ll]ast enqueued (?:\w{1,8} )?work: (?P<last_enqueued>-?\d{1,20})"
 COMPLETED = (
     r"(?:, last started work: (?P<last_started>-?\d{1,20})(?: \(\w{1,64}\))?)?"
@@ -47,10 +51,8 @@ def without_garbage(values: Values) -> None:
 
 
 WATCHDOG = table(
-    (C.TORCH_WATCHDOG_ECHO, "terminated with exception",
-     rf"{ANY_PG}(?:\w{{1,16}} ){{0,3}}watchdog thread terminated with exception: "
-     rf"(?P<message>.{{0,400}})"),
-    (C.TORCH_WATCHDOG_ECHO, "what():", r"what\(\): {1,4}(?P<message>.{0,400})"),
+    (C.TORCH_WATCHDOG_ECHO, "terminated with exception", rf"{ENDED}(?P<message>{ITS_TIMEOUT})"),
+    (C.TORCH_WATCHDOG_ECHO, "what():", rf"what\(\): {{1,4}}(?P<message>{ITS_TIMEOUT})"),
     (C.TORCH_WATCHDOG_TIMEOUT, "collective operation timeout", GROUP_RANK + TIMEOUT),
     (C.TORCH_ASYNC_ERROR, "async exception",
      rf"{GROUP_RANK}(?:Collective {WORK} raised|Found).{{0,40}}? async exception: "
@@ -97,8 +99,11 @@ OTHERS = table(
     (C.TORCH_BARRIER_FAILED, "monitoredBarrier",
      r"Ranks? (?P<ranks>\d{1,10}(?:, \d{1,10}){0,4096}) failed to pass monitoredBarrier in "
      r"(?P<timeout_ms>\d{1,20}) ms"),
+    (C.TORCH_BARRIER_FAILED, "monitoredBarrier",
+     r"Rank (?P<comm_rank>\d{1,10}) timed out in monitoredBarrier after (?P<timeout_ms>\d{1,20})"),
     (C.TORCH_NCCL_ERROR, "NCCL error",
-     r"NCCL error(?: in)?: (?:(?P<source>[^\s]{1,250}:\d{1,6}), )?(?P<error>[\w ]{1,100})"
+     FAULT_OF +
+      r"NCCL error(?: in)?: (?:(?P<source>[^\s]{1,250}:\d{1,6}), )?(?P<error>[\w ]{1,100})"
      r"(?:.{0,100}?NCCL version (?P<version>\d{1,3}[\w.]{1,32}))?"),
     (C.TORCH_NCCL_RESULT, "nccl",
      r"^(?P<error_name>nccl(?:UnhandledCuda|System|Internal|Remote)Error|ncclInvalid(?:Usage|"
@@ -118,7 +123,7 @@ OTHERS = table(
      r"SocketImpl\("
      r".{1,200}?\)\)?: (?P<error>.{1,100})"),
     (C.TORCH_CLIENT_TIMEOUT, "client socket has timed out",
-     rf"client socket has timed out after (?P<value>\d{{1,12}}\w{{0,8}}) while trying to "
+     rf"client socket has timed out after (?P<duration_ms>\d{{1,12}}\w{{0,8}}) while trying to "
      rf"connect to {ADDRESS}"),
     (C.TORCH_CLIENT_FAILED, "client socket has failed",
      rf"client socket has failed to connect to (?:any network address of )?{ADDRESS}"
@@ -133,9 +138,6 @@ OTHERS = table(
     (C.GLOO_SIZE_MISMATCH, "op.preamble",
      r"op\.preamble\.length <= op\.nbytes\. (?P<received_bytes>\d{1,20}) vs "
      r"(?P<expected_bytes>\d{1,20})"),
-    (C.GLOO_SIZE_MISMATCH, "data size doesn't match",
-     r"data size doesn't match expected size.{0,120}?(?P<received_bytes>\d{1,20}) vs "
-     r"(?P<expected_bytes>\d{1,20})"),
     (C.GLOO_CLOSED, "by peer",
      r"gloo/transport/.{1,64}?\] (?P<error>Connection closed by peer|Read error \[[^\]]{1,64}\]: "
      r"Connection reset by peer)"
@@ -143,17 +145,18 @@ OTHERS = table(
     (C.GLOO_TIMEOUT, "Timed out waiting",
      r"Timed out waiting (?P<waited_ms>\d{1,20})ms for (?P<direction>send|recv) operation to "
      r"complete"),
-    (C.GLOO_TIMEOUT, "closing connection",
-     r"Application timeout caused pair closure|timed out, closing connection"),
+    (C.GLOO_TIMEOUT, "pair closure", r"Application timeout caused pair closure"),
     (C.GLOO_CONNECT_FAILED, "connectFullMesh",
      r"Gloo connectFullMesh failed with (?P<error>.{1,200})"),
     (C.GLOO_CONNECT_FAILED, "SO_ERROR",
      r"SO_ERROR: (?P<error>[\w ]{1,80}), remote=\[(?P<peer>[0-9a-fA-F.:]{1,64})\]"),
     (C.CUDA_OUT_OF_MEMORY, "CUDA out of memory",
-     r"CUDA out of memory(?:\. Tried to allocate (?P<value>[\d.]{1,20} [KMGT]?i?B))?"
+     FAULT_OF +
+      r"CUDA out of memory(?:\. Tried to allocate (?P<wanted_bytes>[\d.]{1,20} [KMGT]?i?B))?"
      r"(?:\. GPU (?P<cuda_device>\d{1,6}) )?"),
-    (C.CUDA_OUT_OF_MEMORY, "CUDA error: out of memory", r"CUDA error: out of memory"),
-    (C.CUDA_ERROR, "CUDA error:", r"CUDA error: (?P<error>[\w :,()-]{1,160})"),
+    (C.CUDA_OUT_OF_MEMORY, "CUDA error: out of memory", FAULT_OF + r"CUDA error: out of memory"),
+    (C.CUDA_ERROR, "CUDA error:", FAULT_OF + r"CUDA error: (?P<error>[\w :,()-]{1,160})"),
+    (C.TORCH_WATCHDOG_DIED, "terminated with exception", rf"{ENDED}(?P<message>.{{0,400}})"),
     (C.ASCEND_ERROR, "EI00",
      r"\b(?P<error_name>EI00\d\d)\b(?:.{0,400}?remote rank ?(?:id)? ?[:=\[(]? ?"
      r"(?P<remote_rank>\d{1,10}))?"),

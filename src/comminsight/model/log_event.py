@@ -70,6 +70,7 @@ class LogCode(StrEnum):
 
     TORCH_WATCHDOG_TIMEOUT = "torch_watchdog_timeout"
     TORCH_WATCHDOG_ECHO = "torch_watchdog_echo"
+    TORCH_WATCHDOG_DIED = "torch_watchdog_died"
     TORCH_ASYNC_ERROR = "torch_async_error"
     TORCH_PROGRESS = "torch_progress"
     TORCH_FIRST_SIGNAL = "torch_first_signal"
@@ -166,7 +167,8 @@ NO_TIME = LogTime(ClockKind.NONE)
 
 
 class LogEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One event. ``line`` counts from 1; ``first_line`` is where a text of several lines began.
+    """One event. ``line`` counts from 1; ``first_line`` is where a text of several lines began, and
+    else the same.
 
     ``rank`` is the global rank that a ``[rank3]:`` prefix tells. ``task`` is the launcher's number
     of the process (mpirun, srun): the rank only where one task is one rank. ``comm_rank`` is the
@@ -188,7 +190,7 @@ class LogEvent(msgspec.Struct, frozen=True, kw_only=True):
     task: int = -1
     comm_rank: int = -1
     n_repeated: int = 1  # Ray says how often it left an equal line out
-    is_cut: bool = False  # the line was longer than is read
+    is_cut: bool = False  # its end was not read, or never written
     values: dict[str, LogValue] = {}
 
 
