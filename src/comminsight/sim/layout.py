@@ -85,7 +85,9 @@ class SimLayout:
     buckets of the model that a pair trains first. ``MEGATRON`` and ``MOE`` reduce a number over all
     ranks for every microbatch and batch of an evaluation with ``has_batch_metric``, and the one
     that ends a step before its gradients with ``has_late_gradients``. With a ``batching`` that is
-    not FIXED ``activation_bytes`` are those of one token.
+    not FIXED ``activation_bytes`` are those of one token. FSDP2 scatters no gradients of ``frozen``
+    layers, and gathers those again that lie behind one that is not; with ``layer_reduce_bytes`` it
+    all-reduces as many in every layer of the forward pass.
     """
 
     schedule: Schedule
@@ -129,6 +131,8 @@ class SimLayout:
     has_batch_metric: bool = False
     has_late_gradients: bool = False
     batching: Batching = Batching.FIXED
+    frozen: tuple[int, ...] = ()
+    layer_reduce_bytes: int = 0
 
     @property
     def dimensions(self) -> frozenset[str]:
@@ -220,6 +224,16 @@ def fsdp1_layout(world_size: int, *, layers: int = 4, has_clipping: bool = True)
     return SimLayout(
         schedule=Schedule.FSDP1, dp=world_size, layers=layers, microbatches=1,
         has_clipping=has_clipping,
+    )  # fmt: skip
+
+
+def fsdp2_frozen_layout(
+    world_size: int, frozen: tuple[int, ...], *, layers: int = 8, has_clipping: bool = True
+) -> SimLayout:
+    """Most parameters are frozen: adapters of some layers are trained, or the last layers."""
+    return SimLayout(
+        schedule=Schedule.FSDP2_ACCUMULATED, dp=world_size, layers=layers, microbatches=1,
+        has_clipping=has_clipping, frozen=frozen,
     )  # fmt: skip
 
 

@@ -95,7 +95,8 @@ def write_fsdp2_accumulated(writer: ProgramWriter) -> None:
             writer.wait(slot)
     if layout.has_clipping:
         writer.label(Phase.OPTIMIZER)
-        writer.call("dp", Op.ALL_REDUCE, SCALAR_BYTES * 4 * layout.layers)
+        n_trained = layout.layers - len(layout.frozen)
+        writer.call("dp", Op.ALL_REDUCE, SCALAR_BYTES * 4 * n_trained)
     writer.work(layout.optimizer_ns, Phase.OPTIMIZER)
 
 
@@ -156,16 +157,20 @@ def _forward(writer: ProgramWriter) -> None:
     for current in _gathered_ahead(writer, writer.layout.layers):
         writer.wait(current)
         writer.work(writer.layout.forward_ns, Phase.FORWARD)
+        if writer.layout.layer_reduce_bytes:
+            writer.call("dp", Op.ALL_REDUCE, writer.layout.layer_reduce_bytes)
 
 
 def _backward(writer: ProgramWriter, n_blocks: int, *, has_scatter: bool) -> list[int]:
-    """Gathers again, one block ahead; the slots of the scatters."""
+    """Gathers again from the last block to the first that is trained, one block ahead; the slots
+    of the scatters."""
     scatters = []
     writer.phase = Phase.BACKWARD
-    for current in _gathered_ahead(writer, n_blocks):
+    trained = sorted(set(range(n_blocks)) - set(writer.layout.frozen), reverse=True)
+    for nth, current in enumerate(_gathered_ahead(writer, n_blocks - trained[-1])):
         writer.wait(current)
         writer.work(writer.layout.backward_ns, Phase.BACKWARD)
-        if has_scatter:
+        if has_scatter and n_blocks - 1 - nth in trained:
             scatters.append(writer.issue("dp", Op.REDUCE_SCATTER, writer.layout.bucket_bytes))
     return scatters
 
