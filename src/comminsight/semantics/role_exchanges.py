@@ -18,7 +18,8 @@ from comminsight.semantics.role_clues import Clue, guess
 
 _LEAST = 4
 _LEAST_UNEVEN = 8
-_UNEVEN, _UNEVEN_HALF = 0.6, 0.4  # of the exchanges: another size than any before
+_RATIOS = 3  # wide to narrow, narrow to wide, equal
+_KNOWN = 0.65  # of the steps from one exchange to the next
 _TIGHT = 0.2  # of their own length: nothing was computed between two exchanges
 _HEADS, _ALONE = 3, 1
 _MOSTLY, _NEARLY_HALF = 0.8, 0.35
@@ -54,15 +55,14 @@ def n_exchange_rounds(mix: OpMix) -> float:
 
 
 def _is_uneven(sizes: np.ndarray) -> bool:
-    """Nearly every exchange of its own size, or every second one: what was sent is constant, what
-    comes back is not."""
-    if len(sizes) < _LEAST_UNEVEN:
+    """Whether nothing is sent at times, or sizes change at will from one exchange to the next:
+    between those of one attention they have three ratios, whatever the lengths of sequences."""
+    if len(sizes) < _LEAST_UNEVEN or not sizes.any():
         return False
-    if len(np.unique(sizes)) > _UNEVEN * len(sizes):
+    if not sizes.all():
         return True
-    n_even, n_odd = (len(np.unique(sizes[first::2])) for first in (0, 1))
-    few, many = sorted((n_even, n_odd))
-    return few == 1 and many > _UNEVEN_HALF * len(sizes) / 2
+    _, counts = np.unique(sizes[1:] / sizes[:-1], return_counts=True)
+    return bool(np.sort(counts)[-_RATIOS:].sum() < _KNOWN * (len(sizes) - 1))
 
 
 def _is_around_attention(own: Exchanges) -> bool:

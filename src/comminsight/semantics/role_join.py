@@ -62,7 +62,10 @@ def join_roles(
     for rank in ranks:
         reading.add(rank)
     guesses = reading.guesses()
-    roled = tuple(_roled(comm, guesses.get(comm.comm_id)) for comm in communicators)
+    roled = tuple(
+        _roled(comm, guesses.get(comm.comm_id), is_one_of_several=reading.is_one_of_several(comm))
+        for comm in communicators
+    )
     purpose = guess(_mean(reading.purpose, reading.n_purpose))
     undecided = tuple(c.comm_id for c in roled if c.role is CommRole.UNKNOWN and reading.moves(c))
     return JoinedRoles(roled, purpose, undecided)
@@ -73,10 +76,14 @@ def is_named(communicator: Communicator) -> bool:
     return not communicator.is_role_inferred and communicator.role is not CommRole.UNKNOWN
 
 
-def _roled(communicator: Communicator, found: RoleGuess | None) -> Communicator:
+def _roled(
+    communicator: Communicator, found: RoleGuess | None, *, is_one_of_several: bool
+) -> Communicator:
+    """With the role that was told, or else with that of its size, where that says anything."""
     if found is None or is_named(communicator):
         return communicator
-    known = communicator.role if found.role is CommRole.UNKNOWN else found.role
+    by_size = CommRole.UNKNOWN if is_one_of_several else communicator.role
+    known = by_size if found.role is CommRole.UNKNOWN else found.role
     is_told = found.role is not CommRole.UNKNOWN
     return msgspec.structs.replace(
         communicator, role=known, is_role_inferred=True,
@@ -149,6 +156,16 @@ class _Reading:
     def moves(self, communicator: Communicator) -> bool:
         """Whether more than numbers went over it."""
         return bool(self._seen[communicator.comm_id].kinds - {"nothing", "control"})
+
+    def is_one_of_several(self, communicator: Communicator) -> bool:
+        """Whether it moves data as one of several over the whole world: not all of them are GLOBAL
+        because of their size."""
+        spanning = [
+            seen for seen in self._seen.values()
+            if seen.n_readings and seen.communicator.comm_size == self._world_size
+        ]  # fmt: skip
+        is_own = communicator.comm_size == self._world_size and self.moves(communicator)
+        return is_own and len(spanning) > 1
 
     def guesses(self) -> dict[int, RoleGuess]:
         """By ``comm_id``, for communicators without a name that were used."""
