@@ -42,7 +42,7 @@ from comminsight.pipeline.hang_event import renumbered
 from comminsight.pipeline.hang_store import read_hangs
 from comminsight.pipeline.kernels import pair_sweep
 from comminsight.pipeline.layout import RunPaths, run_paths
-from comminsight.pipeline.load import LoadedRun, load_run, sort_out, world_size
+from comminsight.pipeline.load import LoadedRun, load_run, no_records, sort_out, world_size
 from comminsight.pipeline.lost import with_losses
 from comminsight.pipeline.manifest import read_manifests
 from comminsight.pipeline.metadata import read_metadata, run_metadata, session_records
@@ -53,6 +53,7 @@ from comminsight.pipeline.parallel import RunRoles, role_notes, run_roles, stepp
 from comminsight.pipeline.pauses import doubted, off_ratio, without_pauses
 from comminsight.pipeline.ras_store import ras_of, read_kept_ras
 from comminsight.pipeline.rebuild import SessionSteps, rebuild_session
+from comminsight.pipeline.rebuild_run import is_archive
 from comminsight.pipeline.report import rank_rows, run_report, step_rows
 from comminsight.pipeline.step_changes import step_changes
 from comminsight.pipeline.step_store import write_steps
@@ -322,7 +323,8 @@ class Run:
 
     def metadata(self, *, is_fresh: bool = False) -> RunMetadata:
         """Ranks, communicators, roles, layout, versions, templates: as stored, or made now."""
-        stored = None if is_fresh or self.facts.end == "running" else read_metadata(self.paths)
+        is_final = self.paths.is_tables or not (is_fresh or self.facts.end == "running")
+        stored = read_metadata(self.paths) if is_final else None
         return stored or self.metadata_with(session_records(self.sessions, self._rebuilt))
 
     def metadata_with(self, records: Iterable[SessionRecord]) -> RunMetadata:
@@ -331,15 +333,12 @@ class Run:
 
 
 def open_run(
-    path: str | Path,
-    *,
-    template_folders: Sequence[Path] = (),
-    is_segments_only: bool = False,
+    path: str | Path, *, template_folders: Sequence[Path] = (), is_segments_only: bool = False
 ) -> Run:
-    """The run at ``path``; nothing is read until it is asked for.
-
-    Raises InputError when there is no run.
-    """
+    """The run at ``path``; nothing is read until it is asked for. Of exported tables that is only
+    ``metadata()``. Raises InputError when there is no run."""
+    if is_archive(Path(path)):
+        return Run(RunPaths(Path(path), is_tables=True), partial(no_records, Path(path)))
     paths = run_paths(path)
     load = partial(load_run, paths, is_segments_only=is_segments_only)
     return Run(paths, load, template_folders=template_folders)

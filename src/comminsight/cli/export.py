@@ -29,9 +29,11 @@ def export(
     progress(f"reading {run}")
     opened = open_run(run)
     target = out or run / "events" / form.value
-    write = export_parquet if form is EventFormat.PARQUET else export_inspector
     words = catalogue(lang.value)
-    written = write(opened.sessions, opened.trace, target)
+    if form is EventFormat.PARQUET:
+        written = export_parquet(opened.sessions, opened.trace, target, opened.metadata())
+    else:
+        written = export_inspector(opened.sessions, opened.trace, target)
     sys.stdout.write("".join(f"{path}\n" for path in written.paths))
     for reason, count in sorted(written.skipped.items()):
         if count:

@@ -18,7 +18,7 @@ from comminsight.pipeline.layout import RunPaths, run_paths
 from comminsight.pipeline.metadata import write_metadata
 from comminsight.pipeline.rebuild_run import RunRebuilt, is_archive, rebuild_run
 from comminsight.report.catalogue import Catalogue, catalogue
-from comminsight.run import open_run
+from comminsight.run import open_run, run_of_sessions
 
 MAX_RECORDS = 50_000_000  # 128 bytes each, in memory at once for the roles
 
@@ -59,7 +59,7 @@ def rebuild(
         opened.write_steps()
         n_steps, n_sessions = sum(map(len, opened.session_steps.values())), len(opened.sessions)
         write_metadata(paths, opened.metadata(is_fresh=True))
-    elif not is_archive(run):
+    else:
         _write_metadata(found, paths, words)
     write_output(
         words.text("rebuild.done", n_steps=n_steps, n_sessions=n_sessions, folder=str(paths.steps))
@@ -92,8 +92,15 @@ def _write_metadata(found: RunRebuilt, paths: RunPaths, words: Catalogue) -> Non
     if found.n_records > MAX_RECORDS:
         _warn(words.text("rebuild.no_metadata", n=MAX_RECORDS))
         return
+    records = [one.record for one in found.sessions if one.record is not None]
+    if is_archive(paths.root):
+        from comminsight.pipeline.archived import archived_sessions, write_archived_metadata
+
+        if not found.problems:  # roles need all of them
+            opened = run_of_sessions(archived_sessions(paths.root))
+            write_archived_metadata(paths.root, opened.metadata_with(records))
+        return
     opened = open_run(paths.root, is_segments_only=True)
-    records = (one.record for one in found.sessions if one.record is not None)
     write_metadata(paths, opened.metadata_with(records))
 
 

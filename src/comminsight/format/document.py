@@ -14,6 +14,11 @@ Document = TypeVar("Document")
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
+def document_bytes(document: msgspec.Struct) -> bytes:
+    """The document as people may read it; the same document gives the same bytes."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
 def read_document(
     data: bytes, kind: type[Document], *, path: str = "", next_step: str = ""
 ) -> Document:

@@ -11,9 +11,11 @@ from comminsight.capture.session import SessionData
 from comminsight.errors import InputError
 from comminsight.format.inspector import InspectorLines
 from comminsight.model.hang import Liveness
+from comminsight.model.metadata import RunMetadata
 from comminsight.model.trace import RunTrace
 from comminsight.store.archive import Archive
 from comminsight.store.events import SessionEvents, export_all
+from comminsight.store.metadata import archive_metadata
 from comminsight.store.sessions import export_sessions, session_entry
 
 
@@ -25,9 +27,12 @@ class Exported:
     skipped: Counter[str] = field(default_factory=Counter)
 
 
-def export_parquet(sessions: Sequence[SessionData], trace: RunTrace, target: Path) -> Exported:
+def export_parquet(
+    sessions: Sequence[SessionData], trace: RunTrace, target: Path,
+    metadata: RunMetadata | None = None,
+) -> Exported:  # fmt: skip
     """Parquet files of every record with their manifests: ops and markers, network summaries,
-    notices; and who wrote them."""
+    notices; and who wrote them, with the ``metadata`` of the run."""
     archive = Archive.local(target)
     comm_ids = {rank.session.session_id: rank.comm_ids for rank in trace.ranks}
     events = [
@@ -39,6 +44,8 @@ def export_parquet(sessions: Sequence[SessionData], trace: RunTrace, target: Pat
         for s in sessions
     ]
     export_sessions(heads, archive, "")
+    if metadata is not None:
+        archive_metadata(archive, "", metadata)
     return Exported(tuple(archive.path_of(entry.name) for entry in entries))
 
 

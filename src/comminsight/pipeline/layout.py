@@ -20,10 +20,12 @@ FALLBACK_FOLDER = "boxes"  # in the spool, as the recorder has it
 
 @dataclass(frozen=True, slots=True)
 class RunPaths:
-    """The folders of one run directory; ``is_spool``: what recorders wrote lies there directly."""
+    """The folders of one run directory; ``is_spool``: what recorders wrote lies there directly;
+    ``is_tables``: they hold an export, without what recorders wrote."""
 
     root: Path
     is_spool: bool = False
+    is_tables: bool = False
 
     @property
     def segments(self) -> Path:

@@ -91,6 +91,15 @@ def load_run(
     return replace(loaded, other_runs=others, earlier_launches=earlier, notes=ranked.notes)
 
 
+def no_records(root: Path, _: Sequence[LaunchManifest]) -> LoadedRun:
+    """Raises InputError: exported tables are not the whole of what recorders wrote."""
+    raise InputError(
+        "holds exported tables: steps and metadata can be rebuilt from them, reports cannot",
+        path=str(root), code="tables_only",
+        next_step="give the run directory, or run `comminsight rebuild` on the tables",
+    )  # fmt: skip
+
+
 def find_sessions(
     paths: RunPaths, manifests: Sequence[LaunchManifest], *, is_segments_only: bool
 ) -> tuple[list[SessionPaths], list[str]]:

@@ -9,7 +9,7 @@ import msgspec
 
 from comminsight.capture.session import SessionData
 from comminsight.errors import InputError
-from comminsight.format.document import UNREADABLE
+from comminsight.format.document import UNREADABLE, document_bytes
 from comminsight.model.manifest import LaunchManifest
 from comminsight.model.metadata import (
     METADATA_SCHEMA_VERSION,
@@ -136,7 +136,7 @@ def write_metadata(paths: RunPaths, document: RunMetadata) -> Path:
     path = paths.metadata / NAME
     try:
         paths.metadata.mkdir(exist_ok=True)
-        write_whole(path, msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+        write_whole(path, document_bytes(document))
     except OSError as error:
         raise unwritable_run(path, error) from error
     return path

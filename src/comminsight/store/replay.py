@@ -75,7 +75,10 @@ class EventsFile:
     Raises InputError for a file that is no export or of a newer schema.
     """
 
-    def __init__(self, path: Path | str, table: EventTable = EVENTS) -> None:
+    def __init__(
+        self, path: Path | str, table: EventTable = EVENTS, fields: Sequence[str] | None = None
+    ) -> None:
+        """``fields`` of the record are read, by default those that semantics looks at."""
         self._path, self._table = str(path), table
         try:
             self._file = pq.ParquetFile(path, memory_map=True)
@@ -85,7 +88,8 @@ class EventsFile:
         self._places = {name: at for at, name in enumerate(self._file.schema_arrow.names)}
         if not self._places.keys() >= {"session_id", "seq"}:
             raise InputError("lacks its columns session_id and seq", path=self._path)
-        self._columns = [name for name in _OF_TABLE[table.folder] if name in self._places]
+        wanted = _OF_TABLE[table.folder] if fields is None else fields
+        self._columns = [name for name in wanted if name in self._places]
         self._group = _Group(-1, np.zeros(_N_WORDS, np.int64), {})
         self.pieces: dict[str, list[Piece]] = {}
         for group in range(self._file.num_row_groups):
