@@ -93,11 +93,21 @@ def merged(one: Counts, other: Counts) -> Counts:
     return tuple(sorted((Counter(dict(one)) + Counter(dict(other))).items()))
 
 
+def has_kinds(one: Counts, *, of: Counts) -> bool:
+    """Whether one has every kind of the other."""
+    return {kind for kind, _ in of} <= {kind for kind, _ in one}
+
+
+def has_same_kinds(one: Counts, other: Counts) -> bool:
+    """Whether both have the same kinds, in whatever numbers."""
+    return has_kinds(one, of=other) and has_kinds(other, of=one)
+
+
 def compare(excess: Counts, lead: Counts) -> Excess:
     """What the ops before a lead are to it."""
-    found, usual = dict(excess), dict(lead)
-    if found.keys() - usual.keys():
+    if not has_kinds(lead, of=excess):
         return Excess.FOREIGN
+    found, usual = dict(excess), dict(lead)
     scale = total(lead) / total(excess)
     apart = [abs(n_ops - found.get(kind, 0) * scale) for kind, n_ops in usual.items()]
     is_little = sum(apart) <= max(_LEAST_APART, _SHARE_APART * total(lead))
@@ -142,13 +152,14 @@ class LeadWatch:
             step.gone, step.gone_until = merged(step.gone, counted(codes)), until
 
     def is_before(self, step: OpenStep, end: int) -> bool:
-        """Whether what the step has before an end may be a lead, or ends with one."""
+        """Whether what the step has before an end are ops of the kinds of a lead, or end with a
+        lead."""
         held = self._from_first(step, end)
         n_ops = end - step.first.position
         if n_ops > self.n_ops and self._is_beginning(held):
             return True
         whole = merged(step.gone, counted(kinds(held, self._comms)))
-        return n_ops > 0 and compare(whole, self._template.lead) is Excess.ALIKE
+        return has_same_kinds(whole, self._template.lead)
 
     def _before(self, step: OpenStep, work: int) -> Excess:
         """What stands before the lead of this work; more of the same if that is none."""

@@ -21,7 +21,16 @@ import numpy as np
 
 from comminsight.semantics.boundary import compiled
 from comminsight.semantics.comm_table import CommTable
-from comminsight.semantics.lead import Counts, Excess, compare, counted, kinds, total
+from comminsight.semantics.lead import (
+    Counts,
+    Excess,
+    compare,
+    counted,
+    has_kinds,
+    has_same_kinds,
+    kinds,
+    total,
+)
 from comminsight.semantics.learn_close import TOO_FEW_STEPS
 from comminsight.semantics.matcher import Hits
 from comminsight.semantics.template import Template
@@ -61,8 +70,8 @@ class _Hits(NamedTuple):
 
 class _Leads(NamedTuple):
     """The ops that most blocks have directly before their work and behind what is no training,
-    empty if they differ; and how many other blocks cannot be steps of the same job: if there is a
-    lead, those that have ops of kinds of which it has none."""
+    empty if they differ; and how many other blocks are strange: they have ops of kinds of which the
+    lead has none, or without a lead, of other kinds than most."""
 
     lead: Counts
     n_strange: int
@@ -133,17 +142,17 @@ def _leads(blocks: list[_Block], codes: np.ndarray, *, is_behind: bool = True) -
     if not leads:
         return _Leads((), 0)
     usual, n_times = Counter(leads).most_common(1)[0]
-    n_ops, others = total(usual), []
+    n_ops, others = total(usual), list[Counts]()
     for block, lead in zip(blocks, leads, strict=True):
         begin = block.work - n_ops
         if is_behind and begin > block.first and counted(codes[begin : block.work]) == usual:
             found = compare(counted(codes[block.first : begin]), usual)
             n_times += found is not Excess.ALIKE
         elif lead != usual:
-            others.append(compare(lead, usual))
+            others.append(lead)
     if n_times >= max(_SHARED * len(blocks), min(2, len(blocks))):
-        return _Leads(usual, others.count(Excess.FOREIGN))
-    return _Leads((), len(others) - others.count(Excess.ALIKE))
+        return _Leads(usual, sum(not has_kinds(usual, of=other) for other in others))
+    return _Leads((), sum(not has_same_kinds(other, usual) for other in others))
 
 
 def _blocks(hits: _Hits) -> list[_Block]:
