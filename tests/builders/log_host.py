@@ -88,6 +88,30 @@ def launchers_more(made: Job) -> list[Sample]:
     ]  # fmt: skip
 
 
+def surroundings(made: Job) -> list[Sample]:
+    return [
+        Sample(C.K8S_REASON, "train-0            0/1     OOMKilled   0          5m",
+               {"name": "train-0", "reason": "OOMKilled"}),
+        Sample(C.ENVIRONMENT, "NCCL_VERSION=2.15.5-1", {"name": "NCCL_VERSION",
+               "value": "2.15.5-1"}),
+        Sample(C.ENVIRONMENT, 'declare -x TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC="480"',
+               {"name": "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", "value": "480"}),
+        Sample(C.ENVIRONMENT, "export CUDA_LAUNCH_BLOCKING=1", {"value": "1"}),
+        Sample(C.PROCESS_LIMIT, "max locked memory           (kbytes, -l) 8192",
+               {"name": "max locked memory", "unit": "kbytes", "value": "8192"}),
+        Sample(C.PROCESS_LIMIT, "Max open files            1024                 524288       files",
+               {"name": "Max open files", "value": "1024"}),
+        Sample(C.SERVING_RATE, "Avg prompt throughput: 0.0 tokens/s, Avg generation throughput:"
+                               " 12.5"
+               " tokens/s, Running: 4 reqs, Waiting: 2 reqs",
+               {"tokens_per_s": 12.5, "n_running": 4, "n_waiting": 2}),
+        Sample(C.SERVING_RATE, "Decode batch. #running-req: 4, #token: 900, gen throughput"
+                               " (token/s):"
+               f" {made.device}.25, #queue-req: 1",
+               {"tokens_per_s": made.device + 0.25, "n_running": 4, "n_waiting": 1}),
+    ]  # fmt: skip
+
+
 def kernel(made: Job) -> list[Sample]:
     pid = made.pid
     return [

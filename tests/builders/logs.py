@@ -22,6 +22,7 @@ MAKERS = (
     log_torch.gloo_and_cuda,
     log_host.launchers,
     log_host.launchers_more,
+    log_host.surroundings,
     log_host.kernel,
     log_host.kernel_more,
 )

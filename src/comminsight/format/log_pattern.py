@@ -113,10 +113,10 @@ def words(found: str) -> str:
 
 NUMBERS = (
     "count cpu datatype exit_code expected_bytes gid_index kilobytes last_completed "
-    "last_enqueued last_started local_size_bytes milliseconds n_bytes n_events number "
-    "numel_in numel_out other_seq pid port ran_ms received_bytes red_op remote_size_bytes "
-    "result seconds seq signal size_bytes status tid timeout_ms timeout_s vendor_error "
-    "waited_ms xid"
+    "last_enqueued last_started local_size_bytes milliseconds n_bytes n_events n_running "
+    "n_waiting number numel_in numel_out other_seq pid port ran_ms received_bytes red_op "
+    "remote_size_bytes result seconds seq signal size_bytes status tid timeout_ms timeout_s "
+    "vendor_error waited_ms xid"
 )
 RANKS = (
     "channel child_count comm_local_rank comm_rank cuda_device from_rank local_rank "
@@ -130,7 +130,7 @@ TEXTS = (
     "event exception file host interface job key keys kind library link_state local_gid mask "
     "message name network op other_dtype other_op other_shape pattern peer pg pg_guid pg_id "
     "process proto reason remote_gid server shape signal_name source state step tasks "
-    "transport tree value version when worker_exit"
+    "transport tree unit value version when worker_exit"
 )
 UNIT_MS = {"ms": 1, "s": 1000, "sec": 1000, "min": 60_000, "h": 3_600_000}
 UNIT_BYTES = {f"{unit}iB": 1 << 10 * power for power, unit in enumerate(("", "K", "M", "G", "T"))}
@@ -161,6 +161,7 @@ KINDS: dict[str, Callable[[str], LogValue]] = {
     **dict.fromkeys(TEXTS.split(), words),
     "duration_ms": duration_ms,
     "op_count": hex_number,
+    "tokens_per_s": float,
     "total_s": float,
     "wanted_bytes": size_of,
     "ranks": rank_list,

@@ -24,7 +24,7 @@ from comminsight.format.log_pattern import (
 )
 from comminsight.format.log_prefix import Origin, is_srun_labelled, split
 from comminsight.format.log_time import FileClock
-from comminsight.model.log_event import LogCode, LogEvent, LogTally, LogTime
+from comminsight.model.log_event import LogCode, LogEvent, LogTail, LogTally, LogTime
 
 MAX_TEXT_CHARS = 512
 # every table without a header of its own; the first row that a line is of wins
@@ -42,12 +42,13 @@ GATES = frozenset(
         b"Floating GIL Hardware Heartbeat Illegal Killed Mismatched NCCL NET NVRM Node "
         b"OOMKilled OUT PG PM Process RCCL Root SO SXid Segmentation Signal SocketImpl "
         b"Terminated Terminating Timed Traceback Xid async barrier blocked bnxt clients "
-        b"closing collective collectives completion connectFullMesh death closure dump dumped "
-        b"enqueued exitCode exitcode exits extend fallocate i40e ibv ice inconsistency irdma "
-        b"lockup mismatch mlx4 mlx5 monitoredBarrier ncclInternalError ncclInvalidArgument "
-        b"ncclInvalidUsage ncclRemoteError ncclSystemError ncclUnhandledCudaError ncclUniqueId "
-        b"nfs noticed oom peer preamble pressure rcu recent resource segfault segment signal "
-        b"socket srun terminate terminated timeout traps unexpected watchdog what"
+        b"closing closure collective collectives completion connectFullMesh death dump dumped "
+        b"enqueued exitCode exitcode exits extend fallocate files i40e ibv ice inconsistency "
+        b"irdma locked lockup mismatch mlx4 mlx5 monitoredBarrier ncclInternalError "
+        b"ncclInvalidArgument ncclInvalidUsage ncclRemoteError ncclSystemError "
+        b"ncclUnhandledCudaError ncclUniqueId nfs noticed oom peer preamble pressure rcu "
+        b"recent resource segfault segment signal socket srun terminate terminated throughput "
+        b"timeout traps unexpected watchdog what"
     ).split()
 ) | frozenset(b"EI00%02d" % number for number in range(100))
 TO_WORDS = bytes(one if bytes((one,)).isalnum() or one == 10 else 32 for one in range(256))
@@ -67,12 +68,20 @@ class LogReader:
         self._stream = stream
         self._joiner = Joiner()
         self._is_labelled: bool | None = None
+        self._last = (0, b"")
         self._counts = dict.fromkeys(LogTally.__struct_fields__, 0)
 
     @property
     def tally(self) -> LogTally:
         """Where the lines read so far went."""
         return LogTally(**self._counts)
+
+    @property
+    def tail(self) -> LogTail:
+        """The last line read that is not empty."""
+        line, data = self._last
+        origin, text = split(data.decode("utf-8", "replace"), is_labelled=bool(self._is_labelled))
+        return LogTail(line, text[:MAX_TEXT_CHARS], FileClock().best(origin.stamps))
 
     def __iter__(self) -> Iterator[LogEvent]:
         for block in blocks(self._stream, path=self.file):
@@ -89,6 +98,7 @@ class LogReader:
         counts["n_cut"] += len(block.cut)
         counts["n_bytes"] += len(block.data) + 1
         counts["n_replaced"] += n_replaced(block)
+        self._last = last_line(block, first) or self._last
         passed = set(block.cut)
         n_taken = 0
         for position in self._positions(block):
@@ -203,6 +213,14 @@ def gated_lines(block: Block) -> list[int]:
     is_plain = GATES.isdisjoint
     lines = block.data.translate(TO_WORDS).split(b"\n")
     return [position for position, line in enumerate(lines) if not is_plain(line.split())]
+
+
+def last_line(block: Block, first: int) -> tuple[int, bytes] | None:
+    """Number and bytes of the last line that is not empty."""
+    for position in range(len(block.lines) - 1, -1, -1):
+        if block.lines[position].strip():
+            return first + position, block.lines[position]
+    return None
 
 
 def n_replaced(block: Block) -> int:

@@ -20,6 +20,15 @@ SLURM_ROW = (
     rf"^ {{0,8}}(?P<job>\d[\w.+]{{0,64}})[ |].{{0,300}}?\b{JOB_STATE}[ |]{{1,20}}"
     r"(?P<exit_code>\d{1,3}):(?P<signal>\d{1,3})\b"
 )
+VARIABLE = (
+    r"^(?:export |declare -x |-x )?(?P<name>(?:(?:TORCH|RCCL)_)?NCCL_\w{1,64}|CUDA_LAUNCH_BLOCKING)"
+    r"=\"?(?P<value>[^\s\"]{0,200})\"?$"
+)
+# `ulimit -a` and /proc/PID/limits
+LIMIT = (
+    r"^(?P<name>[Mm]ax locked memory|open files|Max open files) {1,80}"
+    r"(?:\((?:(?P<unit>\w{1,16}), )?-[ln]\) )?(?P<value>\d{1,20}|unlimited)\b"
+)
 PATTERNS = table(
     (C.ELASTIC_WORKER_FAILED, "(exitcode:",
      r"failed \(exitcode: (?P<exit_code>-?\d{1,6})\) local_rank: (?P<local_rank>\d{1,6}) \(pid: "
@@ -65,6 +74,8 @@ PATTERNS = table(
     (C.SHELL_SIGNAL, ": line ",
      rf": line \d{{1,6}}: {{1,4}}(?P<pid>\d{{1,10}}) {DIED}"),
     (C.K8S_REASON, "OOMKilled", r"\"?[rR]eason\"?: {0,20}\"?(?P<reason>OOMKilled)"),
+    (C.K8S_REASON, "OOMKilled",
+     r"^(?P<name>[\w.-]{1,253}) {1,80}\d{1,4}/\d{1,4} {1,40}(?P<reason>OOMKilled)\b"),
     (C.K8S_EXIT_CODE, "Exit Code:", r"Exit Code: {1,12}(?P<exit_code>\d{1,3})$"),
     (C.K8S_EXIT_CODE, "\"exitCode\"", r"\"exitCode\": ?(?P<exit_code>\d{1,3})\b"),
     (C.K8S_NODE_PRESSURE, "low on resource",
@@ -75,4 +86,14 @@ PATTERNS = table(
      r"(?P<worker_exit>\w{1,32}))?"),
     (C.RAY_OUT_OF_MEMORY, "due to memory pressure",
      r"killed due to memory pressure"),
+    *((C.ENVIRONMENT, needle, VARIABLE) for needle in ("NCCL_", "CUDA_LAUNCH_BLOCKING")),
+    *((C.PROCESS_LIMIT, needle, LIMIT) for needle in ("locked memory", "pen files")),
+    (C.SERVING_RATE, "generation throughput",
+     r"generation throughput: (?P<tokens_per_s>\d{1,12}\.\d{1,6}) tokens/s"
+     r"(?:.{0,40}?Running: (?P<n_running>\d{1,9}) reqs)?"
+     r"(?:.{0,40}?(?:Waiting|Pending): (?P<n_waiting>\d{1,9}) reqs)?"),
+    (C.SERVING_RATE, "gen throughput",
+     r"(?:#running-req: (?P<n_running>\d{1,9}).{0,200}?)?"
+     r"gen throughput \(token/s\): (?P<tokens_per_s>\d{1,12}\.\d{1,6})"
+     r"(?:.{0,40}?#queue-req: (?P<n_waiting>\d{1,9}))?"),
 )  # fmt: skip

@@ -142,6 +142,9 @@ class LogCode(StrEnum):
     K8S_NODE_PRESSURE = "k8s_node_pressure"
     RAY_WORKER_DIED = "ray_worker_died"
     RAY_OUT_OF_MEMORY = "ray_out_of_memory"
+    ENVIRONMENT = "environment"
+    PROCESS_LIMIT = "process_limit"
+    SERVING_RATE = "serving_rate"
 
 
 class ClockKind(StrEnum):
@@ -192,6 +195,14 @@ class LogEvent(msgspec.Struct, frozen=True, kw_only=True):
     n_repeated: int = 1  # Ray says how often it left an equal line out
     is_cut: bool = False  # its end was not read, or never written
     values: dict[str, LogValue] = {}
+
+
+class LogTail(msgspec.Struct, frozen=True):
+    """The last line of a log that is not empty, whatever it says: when its writer last wrote."""
+
+    line: int = 0
+    text: str = ""
+    time: LogTime = NO_TIME
 
 
 class LogTally(msgspec.Struct, frozen=True, kw_only=True):
