@@ -35,8 +35,8 @@ _ENCODER = msgspec.json.Encoder()
 
 
 class SessionStepper:
-    """Feed records with numbers above ``delivered_seq``, in order; ``refusal`` says why an earlier
-    snapshot was not taken, "" where there was none or it was."""
+    """Feed records with numbers above ``delivered_seq``, in their order; ``refusal`` says why an
+    earlier snapshot was not taken, "" where there was none or it was."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class SessionStepper:
         self._engine.add_comms(comms)
         steps = self._engine.push(records)
         if len(records):
-            self.delivered_seq = max(self.delivered_seq, int(records["seq"].max()))
+            self.delivered_seq = max(self.delivered_seq, int(records["seq"][-1]))
         return self._take(steps)
 
     def finish(self) -> list[StepSummary]:
@@ -87,7 +87,7 @@ class SessionStepper:
         try:
             with self.path.open("r+b") as file:
                 file.seek(self._steps_bytes)
-                file.write(b"".join(self._waiting))
+                file.writelines(self._waiting)
                 file.truncate()
                 self._steps_bytes = file.tell()
                 if self._snapshots is not None:
