@@ -8,9 +8,9 @@ have come to it.
 from __future__ import annotations
 
 import json
-import pickle  # noqa: TID251 - makes the input
+import struct
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -56,6 +56,7 @@ class FlightJob:
     dead: set[tuple[int, int]] = field(default_factory=set)
     called: dict[int, int] = field(default_factory=dict)
     over: dict[int, set[int]] = field(default_factory=dict)
+    oldest: dict[int, int] = field(default_factory=dict)  # first call that is not over
 
     def place(self, rank: int, name: str) -> int:
         return self.groups[name].members.index(rank)
@@ -79,6 +80,7 @@ class FlightJob:
         keys = {rank: self.keys(rank) for rank in self.programs}
         self.called = dict.fromkeys(self.programs, 0)
         self.over = {rank: set() for rank in self.programs}
+        self.oldest = dict.fromkeys(self.programs, 0)
         dead = {keys[rank][index] for rank, index in self.dead if index < len(keys[rank])}
         moved = True
         while moved:
@@ -104,7 +106,7 @@ class FlightJob:
         return self.called[rank] - len(self.over[rank])
 
     def _ready(self, rank: int) -> Iterable[int]:
-        for index in range(self.called[rank]):
+        for index in range(self.oldest[rank], self.called[rank]):
             if index in self.over[rank]:
                 continue
             yield index
@@ -116,6 +118,8 @@ class FlightJob:
         if index >= self.device_stops.get(rank, 1 << 30):
             return False
         self.over[rank].add(index)
+        while self.oldest[rank] in self.over[rank]:
+            self.oldest[rank] += 1
         return True
 
     def dump(
@@ -153,11 +157,14 @@ class FlightJob:
             is_over = index in self.over[rank]
             pg_id = ids[call.group]
             told = counters[str(pg_id)]
-            told["last_enqueued_collective"] = seqs[call.group, call.is_p2p]
+            number = seqs[call.group, call.is_p2p]
+            if self.backend == "gloo":
+                if call.is_p2p:
+                    continue  # gloo numbers sends and receives with the others, and keeps none
+                number += seqs[call.group, True]
+            told["last_enqueued_collective"] = number
             if is_over:
-                told["last_completed_collective"] = seqs[call.group, call.is_p2p]
-            if self.backend == "gloo" and call.is_p2p:
-                continue  # gloo counts sends and receives, and keeps none
+                told["last_completed_collective"] = number
             entries.append(self._entry(rank, index, call, pg_id, seqs, is_over=is_over))
         for number, entry in enumerate(entries):
             entry["record_id"] = number
@@ -193,8 +200,48 @@ class FlightJob:
             "retired": is_over,
             "timeout_ms": 600_000,
             "is_p2p": call.is_p2p,
-            "frames": [{"name": f"call_{index}", "filename": "train.py", "line": index}],
+            "frames": [{"name": call.op, "filename": "train.py", "line": index % 50}],
         }
+
+
+def torch_pickle(value: Any) -> bytes:
+    """The value as torch's own pickler writes it: only texts are kept in the memo."""
+    memo: dict[str, int] = {}
+    return b"\x80\x02" + b"".join(_pieces(value, memo)) + b"."
+
+
+def _pieces(value: Any, memo: dict[str, int]) -> Iterator[bytes]:
+    if isinstance(value, dict):
+        inner = (piece for pair in value.items() for one in pair for piece in _pieces(one, memo))
+        yield b"}("
+        yield from inner
+        yield b"u"
+    elif isinstance(value, list | tuple):
+        is_pair = isinstance(value, tuple) and len(value) == 2
+        yield b"" if is_pair else b"]("
+        yield from (piece for one in value for piece in _pieces(one, memo))
+        yield b"\x86" if is_pair else b"e"
+    elif isinstance(value, str):
+        yield _text(value, memo)
+    else:
+        yield _scalar(value)
+
+
+def _text(value: str, memo: dict[str, int]) -> bytes:
+    if (number := memo.get(value)) is not None:
+        return b"h%c" % number if number < 256 else b"j" + struct.pack("<I", number)
+    number = memo[value] = len(memo)
+    keep = b"q%c" % number if number < 256 else b"r" + struct.pack("<I", number)
+    return b"X" + struct.pack("<I", len(value.encode())) + value.encode() + keep
+
+
+def _scalar(value: int | bool | None) -> bytes:
+    if value is None or isinstance(value, bool):
+        return {None: b"N", True: b"\x88", False: b"\x89"}[value]
+    if 0 <= value < 1 << 16:
+        return b"K%c" % value if value < 256 else b"M" + struct.pack("<H", value)
+    is_short = -(1 << 31) <= value < 1 << 31
+    return b"J" + struct.pack("<i", value) if is_short else b"\x8a\x08" + struct.pack("<q", value)
 
 
 def write_dumps(
@@ -209,7 +256,7 @@ def write_dumps(
         if is_json:
             for entry in document["entries"]:
                 del entry["frames"]
-        path.write_bytes(json.dumps(document).encode() if is_json else pickle.dumps(document, 2))
+        path.write_bytes(json.dumps(document).encode() if is_json else torch_pickle(document))
         paths.append(path)
     return paths
 

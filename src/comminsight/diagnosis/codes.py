@@ -219,7 +219,7 @@ CODES: dict[str, tuple[str, ...]] = {
     MISSING_END_TIME: ("ranks",),
     # dumps do not say when they were written
     MISSING_DUMP_TIME: (),
-    # ranks in a call of which their dump has no entry
+    # ranks that may be in a call of which their dump has no entry
     MISSING_UNSEEN_CALL: ("ranks",),
     # ops in flight on communicators that no table names
     MISSING_COMMUNICATOR: ("n_ops",),

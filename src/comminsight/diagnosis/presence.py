@@ -207,20 +207,24 @@ def _with_finished(instances: list[Instance], observed: Observed) -> list[Instan
         if (key := _key(op, observed.communicators)) is not None:
             finished.setdefault(key, []).append(op)
     needed_ns = STANDSTILL_RATIO * observed.event.overdue_limit_ns
-    return [
-        replace(
-            one,
-            finished=tuple(finished.get(one.key, ())),
-            lagging=one.waiters if _is_lagging(one, needed_ns) else (),
-        )
-        for one in instances
-    ]
+    found = []
+    for one in instances:
+        own = replace(one, finished=tuple(finished.get(one.key, ())))
+        if _is_lagging(one) and one.age_ns >= needed_ns:
+            came = {rank: _come(presence) for rank, presence in one.presence.items()}
+            own = replace(own, presence=came, lagging=one.waiters)
+        found.append(own)
+    return found
 
 
-def _is_lagging(instance: Instance, needed_ns: float) -> bool:
+def _is_lagging(instance: Instance) -> bool:
     is_synchronising = not instance.key.is_p2p and instance.first_op.op in SYNCHRONISING_OPS
-    has_ended = Presence.DONE in instance.presence.values()
-    return is_synchronising and has_ended and instance.is_complete and instance.age_ns >= needed_ns
+    seen = instance.presence.values()
+    return is_synchronising and Presence.DONE in seen and Presence.ABSENT not in seen
+
+
+def _come(presence: Presence) -> Presence:
+    return Presence.ENTERED if presence is Presence.UNKNOWN else presence
 
 
 def _with_held(instances: list[Instance]) -> list[Instance]:

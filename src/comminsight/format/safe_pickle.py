@@ -28,7 +28,8 @@ MAX_KEY = 1 << 31
 
 Plain: TypeAlias = Any  # None, bool, int, float, str, bytes, and list, tuple, dict of them
 
-_GET, _INT1, _LIST, _NONE, _STOP = b"hK]N."  # the commonest are told apart in the loop itself
+# the commonest are told apart in the loop itself, by frequency
+_GET, _MARK, _INT1, _LIST, _APPENDS, _NONE, _STOP = b"h(K]eN."
 
 # what is wrong with the bytes themselves, as opposed to their budget
 _TORN = (IndexError, KeyError, struct.error)
@@ -74,7 +75,7 @@ class _Machine:
 
     def run(self) -> Plain:
         """The value on the stack when the pickle says stop."""
-        data, memo, stack, at = self.data, self.memo, self.stack, 0
+        data, memo, marks, stack, at = self.data, self.memo, self.marks, self.stack, 0
         try:
             for _ in range(MAX_STEPS):
                 code = data[at]
@@ -82,11 +83,20 @@ class _Machine:
                 if code == _GET:
                     stack.append(memo[data[at]])
                     at += 1
+                elif code == _MARK:
+                    marks.append(stack)
+                    self.stack = stack = []
+                    if len(marks) > MAX_DEPTH:
+                        raise _RefusedError(f"nested deeper than {MAX_DEPTH}")
                 elif code == _INT1:
                     stack.append(data[at])
                     at += 1
                 elif code == _LIST:
                     stack.append([])
+                elif code == _APPENDS:
+                    items = stack
+                    self.stack = stack = marks.pop()
+                    self.top(list).extend(items)
                 elif code == _NONE:
                     stack.append(None)
                 elif code == _STOP:
@@ -103,14 +113,6 @@ class _Machine:
         if self.marks or len(self.stack) != 1:
             raise _RefusedError("stops in the middle of a value")
         return self.stack[0]
-
-    def mark(self, at: int) -> int:
-        """Opens a list of arguments."""
-        if len(self.marks) >= MAX_DEPTH:
-            raise _RefusedError(f"nested deeper than {MAX_DEPTH}")
-        self.marks.append(self.stack)
-        self.stack = []
-        return at
 
     def since_mark(self) -> list[Plain]:
         """The arguments of the open mark, which is closed."""
@@ -155,12 +157,6 @@ Instruction: TypeAlias = Callable[[_Machine, int], int]  # offset of its argumen
 def _append(m: _Machine, at: int) -> int:
     value = m.stack.pop()
     m.top(list).append(value)
-    return at
-
-
-def _appends(m: _Machine, at: int) -> int:
-    items = m.since_mark()
-    m.top(list).extend(items)
     return at
 
 
@@ -278,9 +274,7 @@ def _skip(n_bytes: int) -> Instruction:
 
 
 _INSTRUCTIONS: dict[int, Instruction] = {
-    ord("("): _Machine.mark,
     ord("a"): _append,
-    ord("e"): _appends,
     ord("s"): _set_item,
     ord("u"): _set_items,
     ord("}"): _constant(dict),

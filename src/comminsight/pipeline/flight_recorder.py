@@ -17,7 +17,7 @@ from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.hang import judge_hang
 from comminsight.model.hang import HangEvent, InFlightOp
 from comminsight.model.topology import Communicator
-from comminsight.model.verdict import Message, Verdict
+from comminsight.model.verdict import Confidence, Message, Verdict
 from comminsight.pipeline.flight_recorder_event import FlightJob, flight_event, flight_job
 from comminsight.pipeline.flight_recorder_files import read_dumps
 from comminsight.pipeline.flight_recorder_groups import join_groups
@@ -56,7 +56,7 @@ def diagnose_flight_recorder(
     dumps, others = read_dumps([Path(path) for path in paths])
     job = flight_job(dumps, join_groups(dumps, world_size))
     event = _timed(job, flight_event(job), overdue_limit_ns)
-    verdict = judge_hang(event, event.communicators)
+    verdict = _trusted(job, judge_hang(event, event.communicators))
     missing = (*_without_box(verdict), *_missing(job, event))
     return FlightReport(
         verdict=replace(verdict, missing=missing),
@@ -99,13 +99,23 @@ def _has_timed_out(job: FlightJob) -> bool:
     return any(entry.is_retired and not entry.is_over for entry in entries)
 
 
+def _trusted(job: FlightJob, verdict: Verdict) -> Verdict:
+    """The verdict; that a rank of gloo is in no send and no receive is known of none for certain,
+    and least where its first calls were overwritten."""
+    is_doubtful = job.is_gloo and bool(job.idle.intersection(verdict.culprits))
+    if not is_doubtful or all(own.is_whole for own in job.calls.values()):
+        return verdict
+    return replace(verdict, confidence=Confidence.LOW)
+
+
 def _without_box(verdict: Verdict) -> Iterator[Message]:
     """What is missing, without what only a recorder of our own could have left."""
     return (one for one in verdict.missing if one.code != codes.MISSING_BOX)
 
 
 def _missing(job: FlightJob, event: HangEvent) -> Iterator[Message]:
-    if unseen := sorted(rank for rank, own in job.calls.items() if own.is_inside_unseen):
+    idle = job.idle if event.in_flight and job.is_gloo else frozenset()
+    if unseen := sorted(job.unseen | idle):
         yield message(codes.MISSING_UNSEEN_CALL, ranks=unseen)
     if event.in_flight and not event.overdue_limit_ns:
         yield message(codes.MISSING_DUMP_TIME)

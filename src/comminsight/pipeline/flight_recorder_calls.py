@@ -48,8 +48,9 @@ class RankCalls:
     ``is_whole``: its first entry ever and all since are there. ``is_ring``: all of its newest
     entries are there, not only those in flight. ``n_lost`` entries were overwritten; 0 where that
     is not known. ``is_inside_unseen``: a counter says that a call is in flight of which there is
-    no entry (gloo keeps none of sends and receives). ``gate_id`` is the oldest call in flight that
-    no finished call is newer than: what is newer may be held by it; -1 without one.
+    no entry. ``gate_id`` is the oldest call in flight that no finished call is newer than: what is
+    newer may be held by it; -1 without one. ``may_hide_p2p``: it is of gloo, which
+    keeps no entry of sends and receives, and numbers or groups are missing between its entries.
     """
 
     collectives: tuple[Call, ...]
@@ -59,8 +60,9 @@ class RankCalls:
     n_lost: int
     is_inside_unseen: bool
     gate_id: int
+    may_hide_p2p: bool
 
-    def in_flight(self) -> Iterable[Call]:
+    def in_flight(self) -> list[Call]:
         """The calls that are not over, oldest first."""
         both = (call for call in (*self.collectives, *self.p2p) if not call.is_over)
         return sorted(both, key=lambda call: call.record_id)
@@ -83,6 +85,7 @@ def calls_of(dump: FlightDump) -> RankCalls:
         n_lost=max(0, ids[0]) if is_ring else 0,
         is_inside_unseen=_is_inside_unseen(dump, entries),
         gate_id=_gate_id(entries, in_flight),
+        may_hide_p2p=_may_hide_p2p([entry for entry in entries if entry.backend == "gloo"]),
     )
 
 
@@ -157,6 +160,12 @@ def _is_inside_unseen(dump: FlightDump, entries: Sequence[FlightEntry]) -> bool:
         and counters.enqueued not in told[pg_id]
         for pg_id, counters in dump.counters.items()
     )
+
+
+def _may_hide_p2p(entries: Sequence[FlightEntry]) -> bool:
+    groups = {entry.pg_id for entry in entries}
+    has_gap = groups != set(range(len(groups)))
+    return bool(entries) and (has_gap or any(entry.op_id > entry.seq for entry in entries))
 
 
 def _gate_id(entries: Sequence[FlightEntry], in_flight: Sequence[Call]) -> int:

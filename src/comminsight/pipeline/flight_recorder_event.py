@@ -7,6 +7,7 @@ is over on one side is over on the other.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,9 @@ class FlightJob:
     calls: Mapping[int, RankCalls]
     groups: JobGroups
     mixed: frozenset[int]
+    newest_ns: int  # the newest stamp, on clocks of which nobody knows how well they agree
+    is_gloo: bool  # all that was recorded was recorded by gloo
+    unseen: frozenset[int]  # ranks that may be in a call of which there is no entry
 
     def comm_id(self, rank: int, pg_id: int) -> int:
         """The communicator of a rank's own number of a group; -1 where that is not known, or the
@@ -44,21 +48,54 @@ class FlightJob:
         """Global ranks by their place in the communicator."""
         return self.groups.communicators[comm_id].members
 
+    @property
+    def idle(self) -> frozenset[int]:
+        """Ranks that are in no call that was recorded."""
+        return frozenset(rank for rank, own in self.calls.items() if not own.in_flight())
+
     def age_ns(self, rank: int, entry: FlightEntry) -> int:
         """How long at least it had been called when the last stamp of any rank was made."""
         return max(0, self.newest_ns - entry.created_ns)
-
-    @property
-    def newest_ns(self) -> int:
-        """The newest stamp of all ranks, on clocks of which nobody knows how well they agree."""
-        return max((one.dump.newest_ns for one in self.dumps.values()), default=0)
 
 
 def flight_job(dumps: Sequence[RankDump], groups: JobGroups) -> FlightJob:
     """The job of these dumps."""
     calls = {one.global_rank: calls_of(one.dump) for one in dumps}
     mixed = frozenset(mixed_groups(calls, groups.comm_ids))
-    return FlightJob({one.global_rank: one for one in dumps}, calls, groups, mixed)
+    newest_ns = max((one.dump.newest_ns for one in dumps), default=0)
+    job = FlightJob(
+        dumps={one.global_rank: one for one in dumps},
+        calls=calls,
+        groups=groups,
+        mixed=mixed,
+        newest_ns=newest_ns,
+        is_gloo={entry.backend for one in dumps for entry in one.dump.entries} == {"gloo"},
+        unseen=frozenset(rank for rank, own in calls.items() if own.is_inside_unseen),
+    )
+    return _with_hidden_p2p(job) if job.is_gloo else job
+
+
+def _with_hidden_p2p(job: FlightJob) -> FlightJob:
+    """gloo keeps no trace of a send or receive: a rank that is in no call may be in one. That it
+    is not is only believed of a single rank without which nothing has moved, in a job in which
+    nothing points to sends and receives."""
+    idle = job.idle
+    n_silent = len(idle) + job.groups.world_size - len(job.calls)
+    may_hide = any(own.may_hide_p2p for own in job.calls.values())
+    in_flight = _places(job, is_over=False)
+    if n_silent > 1 or may_hide or not in_flight.isdisjoint(_places(job, is_over=True)):
+        return dataclasses.replace(job, unseen=job.unseen | idle)
+    return job
+
+
+def _places(job: FlightJob, *, is_over: bool) -> set[tuple[int, int]]:
+    """(communicator, number) of the collectives that are over on some rank, or in flight."""
+    return {
+        (job.comm_id(rank, call.pg_id), call.seq)
+        for rank, own in job.calls.items()
+        for call in own.collectives
+        if call.is_over == is_over
+    }
 
 
 def flight_event(job: FlightJob) -> HangEvent:
@@ -89,7 +126,7 @@ def _state(job: FlightJob, rank: int) -> RankState:
         global_rank=rank,
         liveness=Liveness.UNKNOWN,
         last_event_ns=job.dumps[rank].dump.newest_ns,
-        is_whole=own.is_whole and not own.is_inside_unseen,
+        is_whole=own.is_whole and rank not in job.unseen,
         is_cut=True,
     )
 
@@ -165,7 +202,7 @@ def _collective_progress(job: FlightJob, rank: int) -> Iterator[Progress]:
         yield Progress(
             global_rank=rank, comm_id=comm_id, last_entered=entered,
             last_done=min((done, *(seq - 1 for seq in open_seqs))),
-            is_current=not own.is_inside_unseen,
+            is_current=rank not in job.unseen,
         )  # fmt: skip
 
 
@@ -183,7 +220,7 @@ def _p2p_progress(job: FlightJob, in_flight: Iterable[InFlightOp]) -> list[Progr
     return [
         Progress(
             global_rank=rank, comm_id=comm_id, last_entered=n, last_done=0, peer=peer,
-            direction=direction, is_current=not job.calls[rank].is_inside_unseen,
+            direction=direction, is_current=rank not in job.unseen,
         )
         for (rank, comm_id, peer, direction), n in entered.items()
     ]  # fmt: skip

@@ -59,7 +59,9 @@ def join_groups(dumps: Sequence[RankDump], world_size: int = 0) -> JobGroups:
         communicators=tuple(made.values()),
         comm_ids={r: {pg: numbered[key] for pg, key in own.items()} for r, own in owners.items()},
         assumed=frozenset(
-            numbered[key] for key in made if not key[2] and not sizes.get(key) and not world_size
+            numbered[key]
+            for key in made
+            if not (key[2] or sizes.get(key) or (key[0] == DEFAULT_NAME and world_size))
         ),
     )
 
