@@ -59,6 +59,7 @@ def test_a_sound_template_has_no_fault() -> None:
         ({"anchors": (((AR,), (AG,)),)}, "anchor"),  # close completes at its first op
         ({"anchors": (((AG,), (AR,), (AG,)),)}, "anchor"),
         ({"opens": (((Symbol(min_bytes=9, max_bytes=8),),),)}, "open"),
+        ({"works": (((Symbol(min_bytes=9, max_bytes=8),),),)}, "work"),
         ({"learn": "gradient_bytes"}, "close"),
         ({"learn": "until_open", "closes": (), "anchors": ()}, "learn"),
         ({"learn": "in_flight", "closes": ()}, "learn"),

@@ -223,6 +223,33 @@ def test_a_learnt_close_does_not_depend_on_how_records_are_read(name: str, chunk
     assert steps + engine.finish() == found_on(rank, TEMPLATES).steps
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fsdp2, evaluation", "megatron, evaluation", "megatron, evaluation, no dp",
+        "moe, evaluation, a number per batch", "tp pp dp, evaluation, a number per batch",
+        "tp pp dp, evaluation, gradients last", "tp pp, evaluation",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("chunk", [1, 17, 300])
+def test_an_evaluation_is_left_out_in_any_chunks_and_across_crashes(name: str, chunk: int) -> None:
+    rank = simulate(ALL[name].layout, steps=13, seed=3).ranks[0]
+    engine = SessionEngine(TEMPLATES, identity=rank.session)
+    engine.add_comms(rank.comms)
+    steps = []
+    for number, first in enumerate(range(0, len(rank.records), chunk)):
+        steps += engine.push(rank.records[first : first + chunk])
+        if chunk > 1 or number % 29 == 0:
+            engine = SessionEngine.resume(carried(engine), TEMPLATES)
+    steps += engine.finish()
+    assert steps == found_on(rank, TEMPLATES).steps
+    assert len(steps) == 13
+    tally = engine.tally
+    n_outside = tally["ops_before_first_step"] + tally["ops_between_steps"]
+    assert sum(step.n_ops for step in steps) + n_outside == tally["order_emitted"]
+    assert n_outside > sum(step.n_ops_between for step in steps), "evaluations are of no step"
+
+
 @pytest.mark.parametrize("name", JOBS)
 def test_one_percent_of_lost_records_changes_no_template_and_few_steps(name: str) -> None:
     job, n_steps = JOBS[name], 60
