@@ -22,7 +22,7 @@ from comminsight.semantics.phase_plan import (
     where,
     whole,
 )
-from comminsight.semantics.phase_sharded import is_sharded, sharded_plan
+from comminsight.semantics.phase_sharded import is_in_turns, is_sharded, sharded_plan
 from comminsight.semantics.phase_symbols import GRADIENTS, INSIDE, REDUCED_INSIDE, Sign
 from comminsight.semantics.phase_tensor import tensor_passes
 
@@ -40,6 +40,8 @@ def plan_of(
     signs = signs_of(numbers)
     if is_pipeline(signs):
         plan = pipeline_plan(numbers, signs)
+    elif is_in_turns(signs):
+        plan = []
     elif is_sharded(signs):
         plan = sharded_plan(numbers, signs)
     else:

@@ -33,6 +33,14 @@ def is_sharded(signs: np.ndarray) -> bool:
     return bool(len(gathers) and len(scatters) and gathers[0] < scatters[0])
 
 
+def is_in_turns(signs: np.ndarray) -> bool:
+    """Whether a scatter follows the first gather at once, and others later: sequence parallel
+    layers on a group that is taken for a data parallel one. Sharded units are first all gathered.
+    """
+    gathers, scatters = _positions(signs)
+    return len(scatters) > 1 and int(np.searchsorted(gathers, scatters[0])) == 1
+
+
 def sharded_plan(numbers: np.ndarray, signs: np.ndarray) -> list[PlannedPhase]:
     """Forward and backward of each microbatch, the scatters, the optimizer."""
     gathers, scatters = _positions(signs)

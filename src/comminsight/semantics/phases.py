@@ -131,7 +131,8 @@ class PhaseTrace:
         for plan, alike in groupby(plans):
             n = len(list(alike))
             if plan is not None:
-                phases = _timed(plan, np.array(places[done : done + n]), times)
+                ends_ns = np.array([step.end_ns for step in steps[done : done + n]])
+                phases = _timed(plan, np.array(places[done : done + n]), ends_ns, times)
             else:
                 self.n_unknown += n
                 phases = [_unknown(step) for step in steps[done : done + n]]
@@ -283,14 +284,18 @@ def _compiled(plan: Plan) -> _Compiled:
     )
 
 
-def _timed(plan: _Compiled, offsets: np.ndarray, times: np.ndarray) -> list[tuple[Phase, ...]]:
-    """The phases of steps that begin at these ops of the trace; those that last no time, or are
-    bounded by an end that was not seen, are left out."""
+def _timed(
+    plan: _Compiled, offsets: np.ndarray, ends_ns: np.ndarray, times: np.ndarray
+) -> list[tuple[Phase, ...]]:
+    """The phases of steps that begin at these ops of the trace and end then; those that last no
+    time in the step, or are bounded by an end that was not seen, are left out."""
     edges = times.take(plan.edges[None] + 2 * offsets[:, None, None, None])
     bounds = np.minimum(edges[..., 0], edges[..., 1])
     for place, first, last in plan.syncs:
         ends = times.take(offsets[:, None] * 2 + np.arange(2 * first + 1, 2 * last + 2, 2))
         bounds[:, 1, place] = ends.max(axis=1)
+    is_seen = bounds[:, 1] < _UNSEEN_NS
+    bounds[:, 1] = np.minimum(bounds[:, 1], ends_ns[:, None])  # some op may end behind the last
     rows = iter(bounds.reshape(-1, len(plan.kinds)).tolist())  # starts, ends, starts, ends, …
     found = [
         tuple(
@@ -298,7 +303,7 @@ def _timed(plan: _Compiled, offsets: np.ndarray, times: np.ndarray) -> list[tupl
         )
         for start, end in zip(rows, rows, strict=True)
     ]
-    is_said = (bounds[:, 1] > bounds[:, 0]) & (bounds[:, 1] < _UNSEEN_NS)
+    is_said = (bounds[:, 1] > bounds[:, 0]) & is_seen
     if is_said.all():
         return found
     return [tuple(compress(step, said)) for step, said in zip(found, is_said.tolist(), strict=True)]

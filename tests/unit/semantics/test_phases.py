@@ -22,6 +22,7 @@ from comminsight.sim import (
     LostRecords,
     SimLayout,
     SimRank,
+    ddp_layout,
     fsdp2_layout,
     megatron_layout,
     serving_batches_layout,
@@ -95,6 +96,8 @@ def test_replicated_gradients(word: str, expected: str) -> None:
         ("gggsss", "forw#0:0-4 unkn:4-6 back:6-10 grad:6-11"),  # nothing is gathered again
         ("ggggggsgsgss1", "forw#0/1:0-8 back#0/1:8-22 grad:12-23 opti:24-25"),
         ("gggggggggggggsgss", "unkn:0-32 grad:26-33"),  # 14 gathers are no rounds of 3 and 3
+        ("gsgsgsgsmm", "unkn:0-19"),  # sequence parallel layers on the default group
+        ("gs1", "forw#0:0-0 unkn:0-2 back:2-2 grad:2-3 opti:4-5"),
         (".gggsgs", "unkn:0-2 forw#0/1:2-6 back#0/1:6-12 grad:8-13"),
         (
             "gggsgsgggsgs",
@@ -323,6 +326,17 @@ def test_an_end_that_was_not_seen_bounds_no_phase() -> None:
     for before, after in zip(kinds, less, strict=True):
         assert before - after == {PhaseKind.GRAD_SYNC}
         assert {PhaseKind.FORWARD, PhaseKind.BACKWARD, PhaseKind.OPTIMIZER} <= after
+
+
+def test_an_op_that_ends_behind_the_step_does_not_widen_it() -> None:
+    rank = simulate(replace(ddp_layout(4), has_startup=True), steps=8, seed=4).ranks[1]
+    records = rank.records.copy()
+    buckets = np.flatnonzero(records["size_bytes"] == records["size_bytes"][-2])
+    records["end_ns"][buckets[-3]] = records["end_ns"][buckets[-1]] + 1_000_000
+    *_, last = fed(replace(rank, records=records), [4096])[0]
+    (sync,) = [phase for phase in last.phases if phase.kind is PhaseKind.GRAD_SYNC]
+    assert (sync.start_ns, sync.end_ns) == (last.start_ns, last.end_ns)
+    assert last.end_ns < records["end_ns"][buckets[-3]]
 
 
 @pytest.mark.parametrize("sizes", [[1 << 20], [3], [50, 1]])
