@@ -20,6 +20,7 @@ from benchmarks import (
 )
 from comminsight.analysis.waits import numpy_sweep
 from comminsight.errors import InputError
+from comminsight.pipeline.executor import PoolExecutor
 from comminsight.pipeline.kernels import pair_sweep
 
 SLACK = 3.0
@@ -101,6 +102,17 @@ def test_four_million_records_a_second_are_rebuilt_from_parquet(
     rate = rebuild.rate(rebuild.rebuild_parquet, item, n_records)
     told(capsys, f"rebuild from Parquet: {rate:.1f} M records/s/core")
     assert rate >= 4 / SLACK
+
+
+def test_two_workers_spend_hardly_more_than_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = rebuild.write_sessions(tmp_path, 20_000)
+    pool = PoolExecutor(2)
+    cpu, wall = rebuild.scale_out(tasks, {"pool": pool})["pool"]
+    pool.close()
+    told(capsys, f"two processes: {cpu:.2f} x the CPU of one, {wall:.2f} x the wall time")
+    assert cpu <= SLACK * 1.15  # wall time is that of whoever else is on the machine
 
 
 # CPU seconds for a step of 443 ops per rank
