@@ -76,14 +76,10 @@ class FlightEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     dtype: DType
     state: FlightState
     is_retired: bool
+    is_over: bool  # it has ended well
     created_ns: int
     timeout_ms: int
     frames: tuple[str, ...]
-
-    @property
-    def is_over(self) -> bool:
-        """True when the call has ended well."""
-        return _is_over(self.state, self.backend, is_retired=self.is_retired)
 
     @property
     def count(self) -> int:
@@ -102,7 +98,7 @@ class BadEntryError(Exception):
 
 def read_entry(raw: Any) -> FlightEntry:
     """The entry; raises BadEntryError naming the field that is not of its kind."""
-    if not isinstance(raw, Mapping):
+    if type(raw) is not dict:
         raise BadEntryError(f"is no table but a {type(raw).__name__}")
     backend, _, call = _text(raw, "profiling_name").rpartition(":")
     op, place, peer, is_end = _call(call)
@@ -133,6 +129,7 @@ def read_entry(raw: Any) -> FlightEntry:
         dtype=_dtype(raw),
         state=state,
         is_retired=is_retired,
+        is_over=is_over,
         created_ns=_created_ns(raw),
         timeout_ms=_int(raw, "timeout_ms"),
         frames=() if is_over else _frames(raw),

@@ -29,7 +29,7 @@ MAX_KEY = 1 << 31
 Plain: TypeAlias = Any  # None, bool, int, float, str, bytes, and list, tuple, dict of them
 
 # the commonest are told apart in the loop itself, by frequency
-_GET, _MARK, _INT1, _LIST, _APPENDS, _NONE, _STOP = b"h(K]eN."
+_GET, _MARK, _INT1, _INT2, _LIST, _APPENDS, _STOP = b"h(KM]e."
 
 # what is wrong with the bytes themselves, as opposed to their budget
 _TORN = (IndexError, KeyError, struct.error)
@@ -91,14 +91,15 @@ class _Machine:
                 elif code == _INT1:
                     stack.append(data[at])
                     at += 1
+                elif code == _INT2:
+                    stack.append(data[at] | data[at + 1] << 8)
+                    at += 2
                 elif code == _LIST:
                     stack.append([])
                 elif code == _APPENDS:
                     items = stack
                     self.stack = stack = marks.pop()
                     self.top(list).extend(items)
-                elif code == _NONE:
-                    stack.append(None)
                 elif code == _STOP:
                     return self.result()
                 else:
@@ -144,11 +145,16 @@ class _Machine:
         keys = items[::2]
         if len(items) % 2:
             raise _RefusedError("a key without a value")
-        for key in keys:
-            kind = type(key)
-            if kind is not str and not (kind is int and -MAX_KEY <= key < MAX_KEY):
-                raise _RefusedError(f"a key of type {kind.__name__} or beyond all bounds")
+        if set(map(type, keys)) != {str}:
+            _check_keys(keys)
         target.update(zip(keys, items[1::2], strict=True))
+
+
+def _check_keys(keys: list[Plain]) -> None:
+    for key in keys:
+        kind = type(key)
+        if kind is not str and not (kind is int and -MAX_KEY <= key < MAX_KEY):
+            raise _RefusedError(f"a key of type {kind.__name__} or beyond all bounds")
 
 
 Instruction: TypeAlias = Callable[[_Machine, int], int]  # offset of its argument -> of the next
@@ -285,9 +291,9 @@ _INSTRUCTIONS: dict[int, Instruction] = {
     0x85: _tuple(1),
     0x86: _tuple(2),
     0x87: _tuple(3),
+    ord("N"): _constant(lambda: None),
     0x88: _constant(lambda: True),
     0x89: _constant(lambda: False),
-    ord("M"): _number("<H"),
     ord("J"): _number("<i"),
     ord("G"): _number(">d"),
     0x8A: _long,

@@ -120,6 +120,8 @@ def _p2p(entries: Sequence[FlightEntry]) -> tuple[Call, ...]:
 def _call(pg_id: int, seq: int, entries: list[FlightEntry]) -> Call:
     """One launch. The members of a coalesced group are never marked completed by some versions:
     the entry that ends it is."""
+    if len(entries) == 1:
+        return Call(pg_id, seq, entries[0].op, (entries[0],), entries[0].is_over)
     body = tuple(entry for entry in entries if not entry.is_end) or tuple(entries)
     ops = {entry.op for entry in body}
     ends = [entry for entry in entries if entry.is_end] or body
