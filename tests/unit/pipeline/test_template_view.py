@@ -27,7 +27,7 @@ def view_of(path: Path, layout: SimLayout, **options: int) -> TemplateView:
 def test_the_winner_its_versions_and_its_anchor(tmp_path: Path) -> None:
     view = view_of(tmp_path, megatron_core_layout(2, 2, 2, has_dist_opt=True))
     (choice,) = view.choices
-    assert (choice.template, choice.version, choice.file_version) == ("megatron", 1, 1)
+    assert (choice.template, choice.version, choice.file_version) == ("megatron", 2, 1)
     assert (choice.ranks, choice.n_steps) == (tuple(range(8)), 12)
     assert (view.checked, view.anchor) == ("megatron", "all_reduce@GLOBAL int32 count=1")
     assert [check.outcome for check in view.checks] == [Outcome.HOLDS] * 3
