@@ -1,0 +1,118 @@
+"""Which dump is of which rank, by its file's name and by what is in it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from comminsight.errors import InputError
+from comminsight.pipeline.flight_recorder import diagnose_flight_recorder
+from comminsight.pipeline.flight_recorder_files import numbers_in, read_dumps
+from tests.builders.flight_recorder import (
+    T0,
+    Call,
+    FlightJob,
+    Group,
+    parallel_job,
+    torch_pickle,
+    write_dumps,
+)
+
+
+@pytest.fixture
+def job() -> FlightJob:
+    return parallel_job(2, 2, 1).play()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nccl_trace_rank_{}", "comm_lib_trace_rank_{}", "_dump_{}", "dump{}", "rank_{}.pickle",
+        "rank{}-of-4.bin", "host17_rank{}_20250923.pkl", "9_rank={}", "trace.{}",
+    ],
+)  # fmt: skip
+def test_any_naming_that_holds_the_rank(name: str, job: FlightJob, tmp_path: Path) -> None:
+    paths = write_dumps(tmp_path, job, name=name)
+    dumps, others = read_dumps(paths)
+    assert [(one.global_rank, Path(one.source)) for one in dumps] == list(enumerate(paths))
+    assert others == []
+
+
+def test_the_word_rank_goes_before_other_numbers() -> None:
+    assert numbers_in("job12_rank_3.7.json") == [3, 7, 3, 12]
+
+
+def test_a_name_without_the_rank_is_made_up_for_by_what_the_groups_have_in_common(
+    job: FlightJob, tmp_path: Path
+) -> None:
+    for rank, name in enumerate(["a", "b", "c", "d"]):
+        (tmp_path / name).write_bytes(torch_pickle(job.dump(rank)))
+    assert [one.global_rank for one in read_dumps([tmp_path])[0]] == [0, 1, 2, 3]
+
+
+def test_a_number_that_contradicts_the_groups_is_not_the_rank(
+    job: FlightJob, tmp_path: Path
+) -> None:
+    (path,) = write_dumps(tmp_path, job, ranks=[2], name="rank_{}")
+    moved = path.rename(tmp_path / "rank_77")
+    (one,), _ = read_dumps([moved])
+    assert one.global_rank == 2
+
+
+def test_a_rank_that_nothing_tells_is_an_error_with_a_next_step(tmp_path: Path) -> None:
+    groups = {"0": Group("default_pg", (0, 1))}
+    job = FlightJob(groups, {r: [Call("0", "all_reduce")] for r in (0, 1)}).play()
+    path = tmp_path / "dump"
+    path.write_bytes(torch_pickle(job.dump(0)))
+    with pytest.raises(InputError, match="its groups leave open which rank") as caught:
+        read_dumps([path])
+    assert "dump_rank_3" in caught.value.next_step
+
+
+def test_two_forms_of_one_dump_are_one_and_two_attempts_are_refused(
+    job: FlightJob, tmp_path: Path
+) -> None:
+    write_dumps(tmp_path, job, name="rank_{}.json", is_json=True)
+    (with_frames, *_) = write_dumps(tmp_path, job, ranks=[0], name="rank_{}")
+    dumps, _ = read_dumps([tmp_path])
+    assert len(dumps) == 4
+    assert dumps[0].source == str(with_frames)
+    shutil.copy(tmp_path / "rank_1.json", tmp_path / "later_rank_1.json")
+    later = job.dump(1)
+    later["entries"] = later["entries"][:-1]
+    (tmp_path / "later_rank_1.json").write_bytes(torch_pickle(later))
+    with pytest.raises(InputError, match=r"two dumps of rank 1 that differ: .*later_rank_1"):
+        read_dumps([tmp_path])
+
+
+def test_what_is_no_dump_is_passed_over_in_a_folder_and_refused_by_name(
+    job: FlightJob, tmp_path: Path
+) -> None:
+    write_dumps(tmp_path, job)
+    (tmp_path / "README.md").write_text("# what was done")
+    (tmp_path / "groups.json").write_text('{"0": {"ranks": [0, 1]}}')
+    (tmp_path / ".hidden").write_bytes(b"\x80\x02N.")
+    (tmp_path / "folder").mkdir()
+    dumps, others = read_dumps([tmp_path])
+    assert (len(dumps), others) == (4, ["README.md", "groups.json"])
+    for name in ("README.md", "nothing", "folder"):
+        with pytest.raises(InputError, match=name):
+            read_dumps([tmp_path / name])
+
+
+def test_a_pipe_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "rank_0")
+    with pytest.raises(InputError, match="is no file"):
+        diagnose_flight_recorder([tmp_path / "rank_0"])
+
+
+def test_the_time_of_a_file_that_is_older_than_its_stamps_says_nothing(
+    job: FlightJob, tmp_path: Path
+) -> None:
+    paths = write_dumps(tmp_path, job)
+    for path, written_ns in zip(paths, (T0 - 1, T0 + 60_000_000_000), strict=False):
+        os.utime(path, ns=(written_ns, written_ns))
+    assert [one.written_ns for one in read_dumps(paths)[0]][:2] == [0, T0 + 60_000_000_000]
