@@ -8,7 +8,7 @@ from comminsight.diagnosis import codes
 from comminsight.diagnosis.hang import judge_hang
 from comminsight.model.hang import HangEvent, InFlightOp, SkippedOp
 from comminsight.model.verdict import Cause, Verdict
-from tests.unit.diagnosis.events import AG, AR, BC, RECV, SEND, came, comm, event, op
+from tests.unit.diagnosis.events import AG, AR, BC, RECV, SEND, came, comm, event, op, state
 
 TP, DP, WORLD = comm(0, (0, 1)), comm(1, (0, 2)), comm(2, (0, 1, 2, 3))
 COMMS = (TP, DP, WORLD)
@@ -114,7 +114,8 @@ def test_in_a_circle_the_rank_that_went_past_its_op_is_the_origin() -> None:
 
 def test_a_circle_through_a_rank_of_unknown_place_names_nobody() -> None:
     unknown = came(1, 0, 4, is_current=False)
-    verdict = judge_hang(told(2, crossed(), [unknown, came(0, 2, 2)]), BOTH)
+    cut = {1: state(1, is_whole=False)}
+    verdict = judge_hang(told(2, crossed(), [unknown, came(0, 2, 2)], states=cut), BOTH)
     assert (verdict.cause, verdict.culprits) == (Cause.NO_VERDICT, ())
     assert codes.MISSING_PROGRESS in [one.code for one in verdict.missing]
 
