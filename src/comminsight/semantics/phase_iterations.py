@@ -28,7 +28,7 @@ from typing import NamedTuple
 import msgspec
 
 from comminsight.model.ops import CommRole, Op
-from comminsight.model.step import PhaseKind, StepEvidence, StepSummary
+from comminsight.model.step import PhaseKind, StepSummary
 
 _LEARN_EVERY, _MAX_SAMPLES = 16, 256  # iterations
 _MIN_DECODES, _MIN_DECODE_RATIO = 8, 0.25
@@ -40,6 +40,8 @@ _MAX_RATIO = 2  # activation of a token to its logits: a prompt of fixed length 
 _MAX_GROWN = 3  # batches of decodes with more rows than sequences
 _STRANGE_GROWTH = 2  # of a batch that no prompts explain
 _UNBOUNDED = 1 << 62
+_TENSOR, _REDUCED = CommRole.TP.value, int(Op.ALL_REDUCE)  # plain: enumerations answer slowly
+_GATHERED = frozenset({int(Op.ALL_GATHER), int(Op.GATHER)})
 
 
 class Iteration(NamedTuple):
@@ -225,11 +227,7 @@ def _row_bytes(
 
 def _iteration(step: StepSummary) -> Iteration | None:
     first, last = step.first, step.last
-    is_told = _is_tensor(first, {Op.ALL_REDUCE}) and _is_tensor(last, {Op.ALL_GATHER, Op.GATHER})
+    is_told = first.role == last.role == _TENSOR and first.op == _REDUCED and last.op in _GATHERED
     if not is_told or first.size_bytes <= 0 or last.size_bytes <= 0:
         return None
     return Iteration(first.size_bytes, last.size_bytes, step.n_ops)
-
-
-def _is_tensor(op: StepEvidence, ops: set[Op]) -> bool:
-    return op.role == CommRole.TP.value and op.op in ops
