@@ -14,6 +14,12 @@ def launchers(made: Job) -> list[Sample]:
                " /opt/bin/python", {"exit_code": -9}, {"pid": pid, "local_rank": 3}),
         Sample(C.ELASTIC_CLOSING, f"Sending process {pid} closing signal SIGTERM",
                {"signal_name": "SIGTERM"}, {"pid": pid}),
+        Sample(C.ELASTIC_CLOSING, f"Unable to shutdown process {pid} via Signals.SIGTERM,"
+                                  f" forcefully"
+               " exiting via Signals.SIGKILL", {"signal_name": "SIGTERM"}, {"pid": pid}),
+        Sample(C.ELASTIC_STUCK, f"Process {pid} did not exit after SIGKILL within 30s;"
+                                f" abandoning and"
+               " continuing teardown.", {"signal_name": "SIGKILL", "seconds": 30}, {"pid": pid}),
         Sample(C.ELASTIC_SIGNALLED, "Received Signals.SIGTERM death signal, shutting down workers",
                {"signal_name": "SIGTERM"}),
         Sample(C.ELASTIC_SIGNALLED, f"SignalException: Process {pid} got signal: 15",

@@ -157,6 +157,14 @@ def gloo_and_cuda(made: Job) -> list[Sample]:
     return [
         Sample(C.GLOO_CLOSED, f"{place} Connection closed by peer [{made.peer}]:{made.port}",
                {"peer": made.peer, "port": made.port}),
+        Sample(C.GLOO_CLOSED, f"{place} Read error [{made.peer}]:{made.port}: Connection reset"
+                              f" by peer."
+               " This is typically", {"peer": made.peer, "port": made.port,
+               "error": "Connection reset by peer"}),
+        Sample(C.TORCH_BARRIER_REACHED, f"Rank {made.rank} successfully reached"
+                                        f" monitoredBarrier, but"
+               " received errors while waiting for send/recv from rank 0. Please check",
+               {"other_comm_rank": 0}, {"comm_rank": made.rank}),
         Sample(C.GLOO_TIMEOUT, f"{place} Timed out waiting 1800000ms for recv operation to"
                                f" complete",
                {"waited_ms": 1800000, "direction": "recv"}),

@@ -46,6 +46,7 @@ WRAPS: dict[str, tuple[Wrap, dict[str, str | int]]] = {
     "nothing": (lambda line: line, {}),
     "mpirun": (lambda line: f"[1,3]<stderr>:{line}", {"task": 3}),
     "mpirun 5": (lambda line: f"[1,3]<stdout>: {line}", {"task": 3}),
+    "mpirun of SageMaker": (lambda line: f"[1,mpirank:3,algo-1]<stderr>:{line}", {"task": 3}),
     "torchrun": (lambda line: f"[default3]:{line}", {"local_rank": 3}),
     "rank": (lambda line: f"[rank3]: {line}", {"rank": 3}),
     "torch C++": (lambda line: f"[rank3]:[E414 16:17:16.250000000 ProcessGroupNCCL.cpp:616] {line}",
@@ -53,6 +54,9 @@ WRAPS: dict[str, tuple[Wrap, dict[str, str | int]]] = {
     "torch C++ of old": (lambda line: f"[E ProcessGroupNCCL.cpp:574] {line}", {}),
     "elastic": (lambda line: f"E0414 16:17:16.250000 99 torch/distributed/elastic/x.py:869] {line}",
                 {"pid": 99}),
+    "C++ with its thread": (lambda line: f"E0414 16:17:16.250000 140259392525312 some/x.cc:9]"
+                                         f" {line}",
+                            {}),
     "elastic of old": (lambda line: "[2026-04-14 16:17:16,250] torch.distributed.elastic.x.api:"
                        f" [ERROR] {line}", {}),
     "python logging": (lambda line: f"ERROR:torch.distributed.elastic.x:{line}", {}),

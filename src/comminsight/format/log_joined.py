@@ -35,7 +35,8 @@ ROW = re.compile(
     r" {0,4}(?:time {1,8}: (?P<time>\d{4}-\d\d-\d\d)_(?P<clock>\d\d:\d\d:\d\d)$"
     r"|host {1,8}: (?P<host>[\w.-]{1,255})$"
     r"|rank {1,8}: (?P<rank>\d{1,10}) \(local_rank: (?P<local_rank>\d{1,10})\)$"
-    r"|exitcode {1,8}: (?P<exit_code>-?\d{1,6}) \(pid: (?P<pid>\d{1,10})\)$)",
+    r"|exitcode {1,8}: (?P<exit_code>-?\d{1,6}) \(pid: (?P<pid>\d{1,10})\)"
+    r"(?: {1,4}\(SIG\w{1,16}\))?$)",
     re.ASCII,
 )
 MPI_NAME = re.compile(r" {0,4}Process name: \[\[\d{1,10},\d{1,10}\],(\d{1,10})\]", re.ASCII)

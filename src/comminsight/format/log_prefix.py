@@ -115,8 +115,7 @@ def _is_glog(origin: Origin, match: re.Match[str]) -> None:
 
 def _is_glog_python(origin: Origin, match: re.Match[str]) -> None:
     _is_glog(origin, match)
-    if match[7] is not None:
-        origin.pid = int(match[7])
+    origin.pid = int(match[7])
 
 
 def _is_ctime(origin: Origin, match: re.Match[str]) -> None:
@@ -164,7 +163,7 @@ def _compiled(*rows: tuple[str, Take]) -> tuple[tuple[re.Pattern[str], Take], ..
 
 BRACKETED = _compiled(
     (r"\[rank(\d{1,9})\]: ?", _is_rank),
-    (r"\[\d{1,9},(\d{1,9})\](?:<(stdout|stderr|stddiag)>)?: ?", _is_task),
+    (r"\[\d{1,9},(?:mpirank:)?(\d{1,9})(?:,[\w.-]{1,64})?\]<(stdout|stderr|stddiag)>: ?", _is_task),
     (r"\[(?:default|trainer)(\d{1,9})\]: ?", _is_local_rank),
     (rf"\[{GLOG} [\w.]{{1,64}}:\d{{1,6}}\] ?", _is_glog),
     (r"\[[EWIF] [\w.]{1,64}:\d{1,6}\] ?", _is_nothing),
@@ -182,7 +181,9 @@ DIGITS = _compiled(
 )
 LETTERS = _compiled(
     (rf"{SYSLOG} {PROGRAM}", _is_syslog),
-    (rf"{GLOG}(?: (\d{{1,10}}))? [\w./-]{{1,200}}:\d{{1,6}}\] ?", _is_glog_python),
+    # in Python the number is the process; in C++, and in Python of old, the thread
+    (rf"{GLOG} (\d{{1,7}}) [\w./-]{{1,200}}\.py:\d{{1,6}}\] ?", _is_glog_python),
+    (rf"{GLOG}(?: \d{{1,20}})? [\w./-]{{1,200}}:\d{{1,6}}\] ?", _is_glog),
     (r"(?:kern|user|daemon) {0,4}:(?:emerg|alert|crit|err|warn|notice|info|debug) {0,4}: ",
      _is_nothing),
     (rf"torch\.[a-z_.]{{1,100}}: {PYTHON_LOG}", _is_nothing),

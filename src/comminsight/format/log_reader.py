@@ -43,12 +43,12 @@ GATES = frozenset(
         b"OOMKilled OUT PG PM Process RCCL Root SO SXid Segmentation Signal SocketImpl "
         b"Terminated Terminating Timed Traceback Xid async barrier blocked bnxt clients "
         b"closing closure collective collectives completion connectFullMesh death dump dumped "
-        b"enqueued exitCode exitcode exits extend fallocate files i40e ibv ice inconsistency "
-        b"irdma locked lockup mismatch mlx4 mlx5 monitoredBarrier ncclInternalError "
-        b"ncclInvalidArgument ncclInvalidUsage ncclRemoteError ncclSystemError "
-        b"ncclUnhandledCudaError ncclUniqueId nfs noticed oom peer preamble pressure rcu "
-        b"recent resource segfault segment signal socket srun terminate terminated throughput "
-        b"timeout traps unexpected watchdog what"
+        b"enqueued exitCode exitcode exits extend fallocate files forcefully gloo i40e ibv ice "
+        b"inconsistency irdma locked lockup mismatch mlx4 mlx5 monitoredBarrier "
+        b"ncclInternalError ncclInvalidArgument ncclInvalidUsage ncclRemoteError "
+        b"ncclSystemError ncclUnhandledCudaError ncclUniqueId nfs noticed oom peer preamble "
+        b"pressure rcu recent resource segfault segment signal socket srun terminate "
+        b"terminated throughput timeout traps unexpected watchdog what"
     ).split()
 ) | frozenset(b"EI00%02d" % number for number in range(100))
 TO_WORDS = bytes(one if bytes((one,)).isalnum() or one == 10 else 32 for one in range(256))

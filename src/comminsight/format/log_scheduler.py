@@ -7,6 +7,8 @@ from comminsight.model.log_event import LogCode as C
 
 TASKS = r"tasks? (?P<tasks>\d{1,10}(?:[-,]\d{1,10}){0,2000})"
 SIGNAL_NAME = r"(?P<signal_name>SIG[A-Z0-9]{1,12})"
+# Python 3.11 writes the number of a signal where others write its name
+SIGNAL = rf"(?:(?:Signals\.)?{SIGNAL_NAME}|(?P<signal>\d{{1,3}}))"
 DIED = (
     r"(?P<signal_name>Killed|Terminated|Segmentation fault|Bus error|Aborted|Illegal instruction|"
     r"Floating point exception|Out Of Memory"
@@ -36,8 +38,13 @@ PATTERNS = table(
      r"(?: of binary: (?P<file>[^\s]{1,250}))?"),
     (C.ELASTIC_CLOSING, "closing signal",
      rf"Sending process (?P<pid>\d{{1,10}}) closing signal {SIGNAL_NAME}"),
+    (C.ELASTIC_CLOSING, "forcefully exiting",
+     rf"Unable to shutdown process (?P<pid>\d{{1,10}}) via {SIGNAL}, forcefully"),
+    (C.ELASTIC_STUCK, "did not exit after",
+     rf"Process (?P<pid>\d{{1,10}}) did not exit after {SIGNAL} within "
+     r"(?P<seconds>\d{1,10})"),
     (C.ELASTIC_SIGNALLED, "death signal",
-     rf"Received (?:Signals\.)?(?:{SIGNAL_NAME}|(?P<signal>\d{{1,3}})) death signal"),
+     rf"Received {SIGNAL} death signal"),
     (C.ELASTIC_SIGNALLED, "got signal:",
      r"Process (?P<pid>\d{1,10}) got signal: (?P<signal>\d{1,3})"),
     (C.PYTHON_FATAL, "Fatal Python error", r"Fatal Python error: (?P<error>[\w ,.-]{1,160})"),

@@ -101,6 +101,9 @@ OTHERS = table(
      r"(?P<timeout_ms>\d{1,20}) ms"),
     (C.TORCH_BARRIER_FAILED, "monitoredBarrier",
      r"Rank (?P<comm_rank>\d{1,10}) timed out in monitoredBarrier after (?P<timeout_ms>\d{1,20})"),
+    (C.TORCH_BARRIER_REACHED, "reached monitoredBarrier",
+     r"Rank (?P<comm_rank>\d{1,10}) successfully reached monitoredBarrier, but received errors "
+     r"while waiting for send/recv from rank (?P<other_comm_rank>\d{1,10})"),
     (C.TORCH_NCCL_ERROR, "NCCL error",
      FAULT_OF +
       r"NCCL error(?: in)?: (?:(?P<source>[^\s]{1,250}:\d{1,6}), )?(?P<error>[\w ]{1,100})"
@@ -139,9 +142,11 @@ OTHERS = table(
      r"op\.preamble\.length <= op\.nbytes\. (?P<received_bytes>\d{1,20}) vs "
      r"(?P<expected_bytes>\d{1,20})"),
     (C.GLOO_CLOSED, "by peer",
-     r"gloo/transport/.{1,64}?\] (?P<error>Connection closed by peer|Read error \[[^\]]{1,64}\]: "
-     r"Connection reset by peer)"
+     r"gloo/transport/.{1,64}?\] (?P<error>Connection closed by peer)"
      r"(?: \[(?P<peer>[0-9a-fA-F.:]{1,64})\]:(?P<port>\d{1,5}))?"),
+    (C.GLOO_CLOSED, " error [",
+     r"gloo/transport/.{1,64}?\] (?:Read|Write) error \[(?P<peer>[0-9a-fA-F.:]{1,64})\]"
+     r":(?P<port>\d{1,5}): (?P<error>[\w ]{1,80})"),
     (C.GLOO_TIMEOUT, "Timed out waiting",
      r"Timed out waiting (?P<waited_ms>\d{1,20})ms for (?P<direction>send|recv) operation to "
      r"complete"),

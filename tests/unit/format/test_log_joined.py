@@ -13,7 +13,8 @@ from comminsight.model.log_event import ClockKind, LogCode, LogEvent
 from tests.builders.logs import WRAPS
 
 # wraps that give no line of its own to a text, or that claim to be another program
-SINGLE = {"torch C++", "torch C++ of old", "elastic", "elastic of old", "python logging", "glued"}
+SINGLE = {"torch C++", "torch C++ of old", "elastic", "elastic of old", "python logging", "glued",
+          "C++ with its thread"}  # fmt: skip
 PROCESSES = [name for name in WRAPS if name not in SINGLE]
 
 
@@ -39,7 +40,7 @@ def failure(rank: int, pid: int, code: int, number: int) -> list[str]:
         "  time      : 2026-04-14_16:17:16",
         f"  host      : amber-{rank}",
         f"  rank      : {rank} (local_rank: {rank % 8})",
-        f"  exitcode  : {code} (pid: {pid})",
+        f"  exitcode  : {code} (pid: {pid})" + "  (SIGTERM)" * (code == -15),
         "  error_file: <N/A>",
         f"  traceback : Signal {-code} received by PID {pid}",
     ]

@@ -19,6 +19,7 @@ WARN = "amber-01:7:8 [0] NCCL WARN something"
         "[epoch3]: loss 2.5",
         "[3] done",
         "3: done",
+        "[1,5]: shape of the batch",
         "    3: done",
         "(worker 3) done",
         "2026 was a good year",
