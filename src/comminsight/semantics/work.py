@@ -100,9 +100,10 @@ def with_work(
     if share > 1 - _SHARED:
         return ENDS_WITHOUT_WORK
     blocks = _blocks(hits)
-    if len(blocks) < _MIN_BLOCKS and not is_end:
+    lead = _leads(blocks, kinds(rows, comms)).lead
+    if not lead and len(blocks) < _MIN_BLOCKS and not is_end:
         return TOO_FEW_STEPS
-    return _with_lead(found, blocks, _leads(blocks, kinds(rows, comms)).lead)
+    return _with_lead(found, blocks, lead)
 
 
 def _without_work(template: Template, blocks: list[_Block], leads: _Leads) -> Template | str:

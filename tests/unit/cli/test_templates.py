@@ -33,7 +33,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_text_and_json_name_the_winner(run: Path, capfd: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(capfd, "templates", run)
     assert code == ExitCode.OK
-    assert "tp-pp-dp version 1 (file version 1) on ranks 0-3: up to 8 steps" in out
+    assert "tp-pp-dp version 2 (file version 1) on ranks 0-3: up to 8 steps" in out
     assert "  - the same op on all ranks: holds." in out
     code, out, _ = call(capfd, "templates", run, "--json", "--rank", 3)
     told = json.loads(out)

@@ -50,7 +50,7 @@ def test_steps_are_those_with_work(letters: str, expected: list[int]) -> None:
 @pytest.mark.parametrize(
     ("letters", "reason"),
     [
-        (STEP * 2, TOO_FEW_STEPS),
+        ("OxWC" + "OxxWC", TOO_FEW_STEPS),
         ((MICROBATCH * 3 + "OxCWx") * 5, ENDS_WITHOUT_WORK),  # the last microbatch ends nothing
         ("".join(MICROBATCH * n + STEP for n in (1, 3, 2, 5, 4, 7, 6)), ENDS_WITHOUT_WORK),
         (("OxCWx" + STEP) * 4, ENDS_WITHOUT_WORK),  # now before the end, now behind it
