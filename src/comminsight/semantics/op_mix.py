@@ -45,7 +45,7 @@ class OpMix:
     """The ops of one communicator as one session saw them, data unless stated otherwise.
 
     ``ways`` are (op, way) of P2P with way 1 to the next comm rank, -1 to the previous one, 2 to
-    both (of two), 0 to another. ``longest_run`` is by op, among the communicator's own data.
+    both (of two), 0 to another.
     ``overlap_ratio`` is the share of data that began before the one before it had ended.
     ``n_alone`` are calls with P2P in one direction only, ``n_both`` those with both at once.
     ``scattered`` and ``reduced`` are (bytes, dtype) of what is scattered and all-reduced.
@@ -61,8 +61,6 @@ class OpMix:
     counts: dict[int, int] = field(default_factory=dict)
     controls: dict[tuple[int, bool], int] = field(default_factory=dict)
     n_repeated_control: int = 0
-    n_sizes: int = 0
-    longest_run: dict[int, int] = field(default_factory=dict)
     overlap_ratio: float = 0.0
     ways: frozenset[tuple[int, int]] = frozenset()
     n_exchanges: int = 0
@@ -133,8 +131,7 @@ def _mix(
     return OpMix(
         comm_index=comm_index, size=size, rank=rank, n_ops=len(own), counts=_counted(data),
         controls=controls, n_repeated_control=max(controls.values(), default=0),
-        n_sizes=len(np.unique(size_bytes[is_data])),
-        longest_run=_longest_runs(data), overlap_ratio=_overlap_ratio(own[is_data]),
+        overlap_ratio=_overlap_ratio(own[is_data]),
         ways=_ways(ways, size, rank),
         n_exchanges=int(call_of.max(initial=-1)) + 1,
         exchanges=_exchanges(own[is_exchange], call_of[is_exchange]),
@@ -223,15 +220,6 @@ def _way(peer: int, size: int, rank: int) -> int:
         return 2
     offset = (peer - rank) % max(size, 1)
     return 1 if offset == 1 else -1 if offset == size - 1 else 0
-
-
-def _longest_runs(ops: np.ndarray) -> dict[int, int]:
-    starts = np.flatnonzero(np.diff(ops.astype(np.int64), prepend=-1))
-    lengths = np.diff(np.append(starts, len(ops)))
-    longest: dict[int, int] = {}
-    for op, length in zip(ops[starts].tolist(), lengths.tolist(), strict=True):
-        longest[op] = max(longest.get(op, 0), length)
-    return longest
 
 
 def _overlap_ratio(data: np.ndarray) -> float:

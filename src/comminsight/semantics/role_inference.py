@@ -25,6 +25,8 @@ from comminsight.semantics.p2p_roles import (
 from comminsight.semantics.role_clues import Clue, guess
 from comminsight.semantics.role_exchanges import exchange_clues, may_be_experts
 from comminsight.semantics.role_rhythm import (
+    gathers_ahead,
+    gathers_and_scatters_by_block,
     has_pass_of_its_own,
     in_turns,
     is_alternating,
@@ -45,7 +47,6 @@ from comminsight.semantics.role_shards import shard_pairs
 BESIDE_GRADIENTS = "gathers_beside_gradients"
 _FEW_PER_STEP = 12
 _OFTEN, _RARELY = 0.6, 0.3
-_FORWARD_PASS = 3  # gathers in a row: parameters ahead of layers; activations alternate
 _SYNCHRONISING = (Op.ALL_REDUCE, Op.ALL_GATHER, Op.REDUCE_SCATTER, Op.REDUCE)
 
 
@@ -200,10 +201,9 @@ class _Session:
             if not self._exchanging:
                 yield Clue(CommRole.CP, 0.6, BESIDE_GRADIENTS)
         elif not carriers:
-            gathers = mix.longest_run.get(Op.ALL_GATHER, 0)
-            if gathers >= _FORWARD_PASS:
+            if gathers_ahead(mix):
                 yield Clue(CommRole.DP, 2.5, "gathers_in_a_row")
-            elif gathers > 1 and mix.longest_run.get(Op.REDUCE_SCATTER, 0) > 1:
+            elif gathers_and_scatters_by_block(mix):
                 is_alone = len(self._reduced) == 1
                 yield Clue(CommRole.DP, 1.5 if is_alone else 1.0, "scatters_then_gathers")
             if overlaps(mix):

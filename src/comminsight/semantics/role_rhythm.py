@@ -18,6 +18,8 @@ _TIGHT = 0.05  # of an op's length: nothing was computed between two ops
 _MUCH = 10  # times an op's length: what lies between two steps' gradients
 _OVERLAPS = 0.3
 _LEAST = 3  # of what recurs
+_ACTIVATIONS = 2  # gathers before a scatter: in the backward pass the inputs once more
+_SELDOM = 0.08
 _IN_TURNS, _SINGLE, _OFTEN = 0.7, 0.35, 0.6
 _LONG, _EVEN = 2.5, 1.6  # longest stretch, of the usual one
 _LARGER = 64  # times the largest gradients: less are numbers about the job
@@ -50,6 +52,29 @@ def is_bursty(mix: OpMix) -> bool:
     return bool(usual_run >= _LEAST or np.median(idle_ns[is_apart]) > _MUCH * usual_ns)
 
 
+def gathers_ahead(mix: OpMix) -> bool:
+    """Whether again and again three gathers and more follow each other, as those of the forward
+    pass do; a lost scatter between activations looks so now and then."""
+    runs = _runs(mix, Op.ALL_GATHER)
+    ahead = runs[runs > _ACTIVATIONS]
+    if len(ahead) < min(len(runs), 2):
+        return False
+    return len(ahead) > _SELDOM * len(runs) or bool(np.median(ahead) > 2 * _LEAST)
+
+
+def gathers_and_scatters_by_block(mix: OpMix) -> bool:
+    """Whether usually several gathers follow each other, and several scatters."""
+    return all(np.median(_runs(mix, op)) > 1 for op in (Op.ALL_GATHER, Op.REDUCE_SCATTER))
+
+
+def _runs(mix: OpMix, op: Op) -> np.ndarray:
+    """How many of ``op`` follow each other."""
+    is_of_op = np.append(0, np.append(mix.ops == op, 0).astype(np.int64))
+    edges = np.diff(is_of_op)
+    runs: np.ndarray = np.flatnonzero(edges < 0) - np.flatnonzero(edges > 0)
+    return runs
+
+
 def in_turns(mix: OpMix, others: Iterable[np.ndarray]) -> bool:
     """Whether a scatter follows each gather, or two of them, and that more than once between what
     else the session does (rows ``others``): every layer has several such pairs."""
@@ -61,11 +86,8 @@ def in_turns(mix: OpMix, others: Iterable[np.ndarray]) -> bool:
     is_pair = (ops[:-1] == Op.ALL_GATHER) & (ops[1:] == Op.REDUCE_SCATTER)
     is_pair &= segment[:-1] == segment[1:]
     n_pairs = int(np.count_nonzero(is_pair))
-    if mix.longest_run.get(Op.ALL_GATHER, 0) > 2 or not len(bounds):
-        return False
-    is_first = (ops == Op.ALL_GATHER) & np.append(True, ops[:-1] != Op.ALL_GATHER)
-    n_single = 2 * int(np.count_nonzero(is_first)) - mix.counts[Op.ALL_GATHER]
-    if n_single < _SINGLE * np.count_nonzero(is_first):
+    runs = _runs(mix, Op.ALL_GATHER)
+    if gathers_ahead(mix) or not len(bounds) or np.mean(runs == 1) < _SINGLE:
         return False
     if n_pairs <= _IN_TURNS * mix.counts.get(Op.REDUCE_SCATTER, 0):
         return False
@@ -75,7 +97,7 @@ def in_turns(mix: OpMix, others: Iterable[np.ndarray]) -> bool:
 
 def is_alternating(mix: OpMix) -> bool:
     """Whether never two gathers follow each other: keys and values of a single layer do so too."""
-    return mix.longest_run.get(Op.ALL_GATHER, 0) == 1
+    return bool(np.mean(_runs(mix, Op.ALL_GATHER) == 1) > 1 - _SELDOM)
 
 
 def updates(mix: OpMix, carriers: Sequence[OpMix], others: Sequence[np.ndarray]) -> bool:

@@ -35,6 +35,5 @@ def _reduces_parts(replicas: OpMix, shards: OpMix) -> bool:
     reductions = replicas.places[replicas.ops == Op.ALL_REDUCE]
     if abs(len(scatters) - len(reductions)) > _FEW * len(scatters):
         return False
-    lead = np.searchsorted(scatters, reductions) - np.arange(len(reductions))
-    lead -= int(np.median(lead)) - 1
-    return bool(np.count_nonzero((lead > 0) & (lead <= 2)) >= _NEARLY_ALL * len(lead))
+    n_between = np.diff(np.searchsorted(scatters, reductions))
+    return bool(np.count_nonzero(n_between == 1) >= _NEARLY_ALL * len(n_between))

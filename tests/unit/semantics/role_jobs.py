@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 import numpy as np
@@ -190,9 +190,12 @@ def traces(job: Job, seed: int = 0) -> tuple[list[Communicator], list[str], list
     return communicators, groups, ranks
 
 
-def read(job: Job, seed: int = 0) -> Read:
-    """The roles and the layout of the whole job."""
+def read(job: Job, seed: int = 0, *, lost: float = 0.0) -> Read:
+    """The roles and the layout of the whole job, of whose records some are ``lost``."""
     communicators, groups, ranks = traces(job, seed)
+    if lost:
+        chance = np.random.default_rng(seed)
+        ranks = [replace(r, ops=r.ops[chance.random(len(r.ops)) >= lost]) for r in ranks]
     joined = join_roles(communicators, ranks, job.mesh.world_size)
     found = parallel_layout(
         joined.communicators, job.mesh.world_size, joined.world_purpose,
