@@ -38,7 +38,7 @@ PLAIN: tuple[Pattern, ...] = (
 # one of these stands as a word in every line that is an event, or begins one of several lines
 GATES = frozenset(
     (
-        b"AER Aborted Bus CANCELLED CUDA Duplicate EDAC Exit FAIL FAILED Failures Fatal "
+        b"AER Aborted Avg Bus CANCELLED CUDA Duplicate EDAC Exit FAIL FAILED Failures Fatal "
         b"Floating GIL Hardware Heartbeat Illegal Killed Mismatched NCCL NET NVRM Node "
         b"OOMKilled OUT PG PM Process RCCL Root SO SXid Segmentation Signal SocketImpl "
         b"Terminated Terminating Timed Traceback Xid async barrier blocked bnxt clients "
@@ -47,8 +47,8 @@ GATES = frozenset(
         b"inconsistency irdma locked lockup mismatch mlx4 mlx5 monitoredBarrier "
         b"ncclInternalError ncclInvalidArgument ncclInvalidUsage ncclRemoteError "
         b"ncclSystemError ncclUnhandledCudaError ncclUniqueId nfs noticed oom peer preamble "
-        b"pressure rcu recent resource segfault segment signal socket srun terminate "
-        b"terminated throughput timeout traps unexpected watchdog what"
+        b"pressure rcu recent req resource segfault segment signal socket srun terminate "
+        b"terminated timeout traps unexpected watchdog what"
     ).split()
 ) | frozenset(b"EI00%02d" % number for number in range(100))
 TO_WORDS = bytes(one if bytes((one,)).isalnum() or one == 10 else 32 for one in range(256))
