@@ -33,6 +33,7 @@ from comminsight.semantics.learn_close import close_until_open
 from comminsight.semantics.learn_norm import close_at_norm
 from comminsight.semantics.learn_pipeline import close_in_flight
 from comminsight.semantics.matcher import sound_suffix
+from comminsight.semantics.pauses import period_of
 from comminsight.semantics.symbols import SymbolCoder
 from comminsight.semantics.template import Position, Sequence, Template
 from comminsight.semantics.work import with_work
@@ -202,8 +203,11 @@ def _paused(gradients: Gradients) -> list[tuple[int, int]]:
             usable = pauses[phase + length - 1 :]
             table = usable[: len(usable) // length * length].reshape(-1, length)
             is_paused = table[:, 0] > _PAUSE_FACTOR * table[:, 1:].max(axis=1)
-            if len(table) >= _MIN_PAUSED_BLOCKS - 1 and is_paused.mean() >= _MIN_PAUSED_RATIO:
-                return [(phase, length)]
+            is_clear = is_paused.size and is_paused.mean() >= _MIN_PAUSED_RATIO
+            if len(table) >= _MIN_PAUSED_BLOCKS - 1 and is_clear:
+                runs = [(at, at + length) for at in range(phase + length, len(pauses), length)]
+                is_several = 0 < _inner_period(gradients.start_ns, runs) < length
+                return [] if is_several else [(phase, length)]
     return []
 
 
@@ -219,7 +223,17 @@ def _paused_runs(gradients: Gradients, ends: list[int]) -> list[tuple[int, int]]
     is_paused = [_is_paused(gradients.start_ns, *run) for run in usual]
     is_enough = n_times >= max(_MIN_PAUSED_BLOCKS, len(runs) / 2)
     is_clear = sum(is_paused) >= _MIN_PAUSED_RATIO * n_times
-    return usual[:1] if is_enough and is_clear else []
+    if not is_enough or not is_clear:
+        return []
+    return [] if 0 < _inner_period(gradients.start_ns, usual) < len(shape) else usual[:1]
+
+
+def _inner_period(start_ns: np.ndarray, runs: list[tuple[int, int]]) -> int:
+    """The period of the pauses inside of runs: a run of several steps has one."""
+    inner = [np.diff(start_ns[first - 1 : last]).astype(np.float64) for first, last in runs]
+    for pauses in inner:
+        pauses[0] = np.nan
+    return period_of(np.concatenate(inner))
 
 
 def _is_paused(start_ns: np.ndarray, first: int, last: int) -> bool:

@@ -16,6 +16,7 @@ with ops of its own (an evaluation, a checkpoint) is no evidence and left out.
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from math import lgamma, log, sqrt
 
 import numpy as np
@@ -25,7 +26,7 @@ from comminsight.semantics.parts import MAX_PERIOD, MIN_ROUNDS, Blocks
 _FACTOR = 2.0  # times what the shorter half of the pauses takes
 _MOSTLY = 0.75  # of the long pauses come at one distance: a lost record shifts one
 _EXPLAINED = 0.8  # of the variance, by the place in the period
-_LONGER = 0.02  # of the block's period: by less the optimizer of no job is done
+_LONGER = 0.005  # of the block's period: by less the optimizer of no job is done
 _LOG_CHANCE = log(1e-3)  # over all places of all periods that are tried
 _MAX_CONTROL_OPS = 3
 _MARKED_Z = 3.0
@@ -47,7 +48,7 @@ def pause_period(blocks: Blocks) -> int:
         return n
     n_more = n_control - n_usual
     is_marked = is_usual & (n_more > 0) & (n_more <= _MAX_CONTROL_OPS)
-    n = _distance(np.flatnonzero(is_marked))
+    n = _distance(np.flatnonzero(is_marked), is_usual)
     if n == 0:
         return 0
     if n_usual:
@@ -67,16 +68,24 @@ def period_of(pauses_ns: np.ndarray, least_ns: float = 0.0) -> int:
         return 0
     is_long = is_known & (pauses_ns > _FACTOR * max(float(np.quantile(known, 0.25)), 0.0))
     is_long &= np.nan_to_num(pauses_ns) >= np.quantile(known, 0.25) + least_ns
-    return _distance(np.flatnonzero(is_long)) or _place_period(pauses_ns, least_ns)
+    return _distance(np.flatnonzero(is_long), is_known) or _place_period(pauses_ns, least_ns)
 
 
-def _distance(places: np.ndarray) -> int:
-    """The one distance, of at least two, at which most of these places come; 0 for none."""
-    distances = np.diff(places).tolist()
-    if len(distances) < MIN_ROUNDS - 1:
+def _distance(places: np.ndarray, is_known: np.ndarray) -> int:
+    """The one distance, of at least two, at which most of these places come; 0 for none. What would
+    lie between two of them and is not known is passed over."""
+    pairs = list(pairwise(places.tolist()))
+    if len(pairs) < MIN_ROUNDS - 1:
         return 0
-    distance, n_times = Counter(distances).most_common(1)[0]
-    return distance if distance > 1 and n_times >= _MOSTLY * len(distances) else 0
+    distance, n_times = Counter(later - one for one, later in pairs).most_common(1)[0]
+    n_times += sum(
+        1
+        for one, later in pairs
+        if later - one > distance
+        and (later - one) % distance == 0
+        and not is_known[one + distance : later : distance].any()
+    )
+    return distance if distance > 1 and n_times >= _MOSTLY * len(pairs) else 0
 
 
 def _place_period(pauses_ns: np.ndarray, least_ns: float) -> int:

@@ -2,8 +2,8 @@
 
 A *round* is a forward pass (several gathers in a row) and the scatters behind it. A step of several
 rounds has microbatches, and the optimizer works behind the last of them only: the pause behind the
-step is longer than those between its rounds. Where it is not, each round is a step, and what closes
-the found ones is a log that is reduced every few steps.
+step is longer than those between its rounds. Where it is not, or where the latter have a period of
+their own, it is several steps, and what closes the found ones is a log that is reduced every few.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import numpy as np
 
 from comminsight.model.ops import Op
 from comminsight.model.step import StepSummary
+from comminsight.semantics.pauses import period_of
 
 LOOK_LIKE_SEVERAL = "steps_look_like_several"  # why a template is not taken
 FORWARD_GATHERS = 3  # a backward pass gathers one or two units ahead
-_MIN_STEPS = 2
-_LONGER = 0.01  # of a round
+_MIN_ROUNDS = 2
+_LONGER = 0.005  # of a round
 _USUAL = 0.5  # of the steps have several rounds
 _MIN_Z = 3.0
 _FEW = 4  # of so few pauses a rank test says nothing
@@ -28,20 +29,23 @@ _MOST = 0.9
 def look_like_several(steps: Sequence[StepSummary], rows: np.ndarray) -> bool:
     """Whether most steps have several rounds, and no longer pause behind them than between them."""
     starts, scatters = _rounds(rows)
-    if len(steps) < _MIN_STEPS or len(starts) < _MIN_STEPS:
+    if not len(steps) or len(starts) < _MIN_ROUNDS:
         return False
-    start_ns = np.ascontiguousarray(rows["start_ns"])
+    start_ns = rows["start_ns"][starts]
     pauses_ns = _pauses_ns(rows, scatters, starts)
     firsts_ns = np.array([step.start_ns for step in steps], np.int64)
-    ends_ns = np.array([step.start_ns + step.period_ns for step in steps[:-1]], np.int64)
-    of_step = np.searchsorted(firsts_ns, start_ns[starts], side="right")
-    n_rounds = np.bincount(of_step, minlength=len(steps) + 1)[1:-1]
-    if not len(n_rounds) or (n_rounds > 1).mean() < _USUAL:
+    spans_ns = np.array([step.span_ns for step in steps], np.int64)
+    of_step = np.searchsorted(firsts_ns, start_ns, side="left") - 1
+    is_end = np.isin(start_ns, firsts_ns)
+    is_within = ~is_end & (of_step >= 0) & (start_ns < (firsts_ns + spans_ns)[of_step])
+    n_within = np.bincount(of_step[is_within], minlength=len(steps))
+    if (n_within > 0).mean() < _USUAL:
         return False
-    is_end = np.isin(start_ns[starts], ends_ns)
-    is_within = ~is_end & (of_step > 0)
-    round_ns = float(np.median(np.diff(start_ns[starts])))
-    return not _is_longer(pauses_ns[is_end], pauses_ns[is_within], _LONGER * round_ns)
+    least_ns = _LONGER * float(np.median(np.diff(start_ns)))
+    n_rounds = period_of(pauses_ns.astype(np.float64), least_ns)
+    if 0 < n_rounds <= np.median(n_within):
+        return True
+    return not _is_longer(pauses_ns[is_end], pauses_ns[is_within], least_ns)
 
 
 def _rounds(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
