@@ -146,7 +146,7 @@ class Observed:
 
     def _is_in_miscounted(self, global_rank: int) -> bool:
         """True when it is inside an op of which nobody can say which it is: that may hold it."""
-        return any(
+        return bool(self.miscounts) and any(
             op.global_rank == global_rank and op.comm_id in self.miscounts
             for op in self.event.waiting
         )

@@ -41,7 +41,10 @@ class JobGroups:
 def join_groups(dumps: Sequence[RankDump], world_size: int = 0) -> JobGroups:
     """All groups of the job; ``world_size`` where it is known from elsewhere."""
     by_rank = {one.global_rank: groups_of(one.dump) for one in dumps}
-    by_rank = {rank: _with_members(groups, by_rank) for rank, groups in by_rank.items()}
+    known = {
+        group.name: group for own in by_rank.values() for group in own.values() if group.members
+    }
+    by_rank = {rank: _with_members(groups, known) for rank, groups in by_rank.items()}
     keys: dict[GroupKey, set[int]] = defaultdict(set)
     owners = {rank: _keys(groups) for rank, groups in by_rank.items()}
     for rank, own in owners.items():
@@ -93,12 +96,9 @@ def _by_order(dump: FlightDump, found: Mapping[int, FlightGroup]) -> dict[int, F
 
 
 def _with_members(
-    groups: Mapping[int, FlightGroup], by_rank: Mapping[int, Mapping[int, FlightGroup]]
+    groups: Mapping[int, FlightGroup], known: Mapping[str, FlightGroup]
 ) -> dict[int, FlightGroup]:
-    """Groups whose members only another rank's dump names."""
-    known = {
-        group.name: group for own in by_rank.values() for group in own.values() if group.members
-    }
+    """With the members that another rank's dump names."""
     return {
         pg_id: known.get(group.name, group) if not group.members and group.name else group
         for pg_id, group in groups.items()

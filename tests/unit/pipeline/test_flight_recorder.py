@@ -20,6 +20,7 @@ from tests.builders.flight_recorder import (
     FlightJob,
     Group,
     parallel_job,
+    torch_pickle,
     write_dumps,
 )
 
@@ -194,6 +195,53 @@ def test_a_rank_without_a_dump_may_be_what_an_idle_rank_of_gloo_waits_for(tmp_pa
     job = gloo_job(4, host_stops={2: 3, 3: 3})
     verdict = diagnosed(tmp_path, job, ranks=[0, 1, 2], world=4).verdict
     assert (verdict.cause, verdict.culprits) == (Cause.NO_VERDICT, ())
+
+
+def old_form(job: FlightJob, rank: int, *, is_list: bool) -> Any:
+    """The dump as torch 2.3 wrote it, or, as a list, 2.2."""
+    document = job.dump(rank)
+    own = [group for group in job.groups.values() if rank in group.members]
+    entries = [
+        {
+            "record_id": entry["record_id"],
+            "pg_id": entry["pg_id"],
+            "seq_id": entry["collective_seq_id"],
+            "profiling_name": entry["profiling_name"],
+            "time_created_us": entry["time_created_ns"] // 1000,
+            "input_sizes": entry["input_sizes"],
+            "output_sizes": entry["output_sizes"],
+            "state": entry["state"],
+            "retired": entry["retired"],
+        }
+        for entry in document["entries"]
+    ]
+    if is_list:
+        return entries
+    config = {number: [*group.members] for number, group in enumerate(own)}
+    return {"version": "1.4", "pg_config": config, "entries": entries}
+
+
+@pytest.mark.parametrize(("tp", "pp", "dp"), [(2, 2, 2), (1, 1, 4), (4, 1, 1)])
+def test_dumps_whose_groups_have_no_names(tp: int, pp: int, dp: int, tmp_path: Path) -> None:
+    job = parallel_job(tp, pp, dp, run_ahead=3)
+    job.host_stops[1] = len(job.programs[1]) * 2 // 3
+    job.play()
+    for rank in job.programs:
+        path = tmp_path / f"nccl_trace_rank_{rank}"
+        path.write_bytes(torch_pickle(old_form(job, rank, is_list=False)))
+    verdict = diagnose_flight_recorder([tmp_path]).verdict
+    assert (verdict.cause, verdict.culprits) == (Cause.RANK_NOT_ENTERED, (1,))
+
+
+def test_a_bare_list_of_entries_tells_of_the_default_group(tmp_path: Path) -> None:
+    job = world_job(4)
+    job.host_stops[2] = 3
+    job.play()
+    for rank in job.programs:
+        path = tmp_path / f"nccl_trace_rank_{rank}"
+        path.write_bytes(torch_pickle(old_form(job, rank, is_list=True)))
+    verdict = diagnose_flight_recorder([tmp_path]).verdict
+    assert (verdict.cause, verdict.culprits) == (Cause.RANK_NOT_ENTERED, (2,))
 
 
 def test_what_coalesced_calls_do_is_told_by_the_entry_that_ends_them(tmp_path: Path) -> None:
