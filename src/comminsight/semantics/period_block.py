@@ -144,13 +144,15 @@ def _is_partial(
     periods: Periods, words: dict[int, tuple[int, ...]], word: Sequence[int], table: KindTable
 ) -> bool:
     """Whether periods with other gradients than the usual ones come at one distance, or some hold
-    none at all: more than lost records explain."""
+    gradients and others none at all: more than lost records explain."""
     usual = _gradients_in(word, table)
     places: dict[tuple[tuple[int, int], ...], list[int]] = {}
     for index in sorted(words):
         own = _gradients_in(words[index], table)
         if not periods.is_regular[index] and own != usual:
             places.setdefault(tuple(sorted(own.items())), []).append(index)
+    if not usual:
+        return sum(map(len, places.values())) >= _MIN_TIMES
     n_most = _MAX_LOST * len(words) if usual.total() == 1 else 0
     return len(places.get((), ())) > n_most or any(map(_is_in_turn, places.values()))
 

@@ -110,6 +110,7 @@ class Level:
     has_data_between: bool  # more data lies between some of its periods than in the others
     n_ops: int  # of a period
     bag: Counter[int]  # kinds of a period (SIZE_CLASS)
+    spare: tuple[Marked, ...] = ()  # that mark the same period less often
 
     @property
     def best(self) -> Marked:
@@ -180,7 +181,10 @@ def choose_period(
         sound = sorted(filter(_is_sound, marks), key=lambda mark: mark.quality, reverse=True)
         if sound:
             level = _level(ranks[0], sound, table)
-            levels += [] if levels and level.repeats(levels[-1]) else [level]
+            if levels and level.bag == levels[-1].bag:
+                levels[-1] = replace(levels[-1], spare=levels[-1].spare + level.marks)
+            elif not levels or not level.repeats(levels[-1]):
+                levels.append(level)
         elif marks:
             best = max(marks, key=lambda mark: (mark.n_times >= MIN_TIMES, mark.quality))
             refused.append(_found(ranks, best, table, _standing(best)))

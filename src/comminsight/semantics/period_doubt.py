@@ -47,8 +47,12 @@ def review(
     """The step that nothing speaks against: the one that was chosen, or an inner one where the
     pauses say that all further out comes in between."""
     chosen = choice.step or (choice.rivals[0] if choice.rivals else None)
-    if chosen is None or not chosen.has_gradients:
+    if chosen is None:
         return choice
+    if not chosen.has_gradients:
+        level, blocks = _looked_at(ranks, chosen, table)
+        is_part = _is_partial(blocks)
+        return Choice(None, doubt=PeriodDoubt.PARTIAL) if is_part else replace(choice, step=level)
     n_inner = next(n for n, level in enumerate(levels) if level is chosen) + 1
     looked = [_looked_at(ranks, lv, table) for lv in levels[:n_inner] if lv.has_gradients]
     level, blocks = looked[-1]
@@ -73,10 +77,12 @@ def _looked_at(
 ) -> tuple[Level, list[Block | None]]:
     """The level by those of its patterns whose periods hold all gradients, and the blocks of the
     ranks by the best of them."""
-    found = [(mark, _blocks(ranks, mark, table)) for mark in level.marks]
-    whole = [(mark, blocks) for mark, blocks in found if not _is_partial(blocks)]
-    marks = tuple(mark for mark, _ in whole)
-    return (replace(level, marks=marks), whole[0][1]) if whole else (level, found[0][1])
+    for marks in (level.marks, level.spare):
+        found = [(mark, _blocks(ranks, mark, table)) for mark in marks]
+        whole = [(mark, blocks) for mark, blocks in found if not _is_partial(blocks)]
+        if whole:
+            return replace(level, marks=tuple(mark for mark, _ in whole)), whole[0][1]
+    return level, _blocks(ranks, level.best, table)
 
 
 def _blocks(ranks: Sequence[RankCodes], mark: Marked, table: KindTable) -> list[Block | None]:
@@ -162,9 +168,10 @@ def _may_be_several(block: Block) -> bool:
 def _is_repeated(block: Block, rests_ns: np.ndarray, segments: list[list[Kind]]) -> bool:
     """Whether the gradients are one series several times, with long pauses exactly between: of
     buckets of several sizes or of many, or with numbers reduced between. A few equal ones in a row
-    may be whichever."""
+    and one other op may be whichever."""
     last = int(np.argmax(rests_ns))
-    if len(rests_ns) <= _FEW and not any(segments[:-1]) and len(set(block.exact_gradients)) == 1:
+    is_few = len(rests_ns) <= _FEW and not any(segments[:-1]) and len(segments[-1]) == 1
+    if is_few and len(set(block.exact_gradients)) == 1:
         return bool(np.sort(rests_ns)[-2] > _MIN_BETWEEN * rests_ns[last])
     places = np.roll(block.gradients, -last - 1).tolist()
     rests = np.roll(rests_ns, -last - 1)
