@@ -20,6 +20,12 @@ def launchers(made: Job) -> list[Sample]:
         Sample(C.ELASTIC_STUCK, f"Process {pid} did not exit after SIGKILL within 30s;"
                                 f" abandoning and"
                " continuing teardown.", {"signal_name": "SIGKILL", "seconds": 30}, {"pid": pid}),
+        Sample(C.ELASTIC_RESTART, "[default] Worker group FAILED. 2/3 attempts left; will"
+                                  " restart worker"
+               " group", {"state": "FAILED", "n_left": 2, "n_attempts": 3}),
+        Sample(C.ELASTIC_RESTART, "[default] Detected 1 new nodes from group_rank=0; will"
+                                  " restart worker"
+               " group", {"n_nodes": 1}),
         Sample(C.ELASTIC_SIGNALLED, "Received Signals.SIGTERM death signal, shutting down workers",
                {"signal_name": "SIGTERM"}),
         Sample(C.ELASTIC_SIGNALLED, f"SignalException: Process {pid} got signal: 15",

@@ -42,6 +42,11 @@ def wrapped_json(line: str) -> str:
     return json.dumps({"log": line + "\n", "stream": "stderr", "time": f"{STAMP}Z"})
 
 
+def wrapped_journal(line: str) -> str:
+    place = {"_HOSTNAME": "birch-17", "_PID": "99", "__REALTIME_TIMESTAMP": "1776183436250000"}
+    return json.dumps({**place, "MESSAGE": line, "PRIORITY": "3"})
+
+
 WRAPS: dict[str, tuple[Wrap, dict[str, str | int]]] = {
     "nothing": (lambda line: line, {}),
     "mpirun": (lambda line: f"[1,3]<stderr>:{line}", {"task": 3}),
@@ -62,6 +67,7 @@ WRAPS: dict[str, tuple[Wrap, dict[str, str | int]]] = {
     "python logging": (lambda line: f"ERROR:torch.distributed.elastic.x:{line}", {}),
     "CRI": (lambda line: f"{STAMP}Z stderr F {line}", {}),
     "docker": (wrapped_json, {}),
+    "journal in JSON": (wrapped_journal, {"host": "birch-17", "pid": 99}),
     "kubectl": (lambda line: f"[pod/train-0/main] {line}", {}),
     "kubectl stamped": (lambda line: f"{STAMP}+02:00 {line}", {}),
     "syslog": (lambda line: f"Apr 14 16:17:16 birch-17 trainer[99]: {line}",

@@ -25,7 +25,7 @@ from comminsight.format.log_time import (
     iso_time,
     syslog_time,
 )
-from comminsight.model.log_event import LogTime
+from comminsight.model.log_event import ClockKind, LogTime
 
 MAX_LAYERS = 8
 ANSI = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]", re.ASCII)
@@ -68,7 +68,7 @@ class _Kubernetes(msgspec.Struct):
 
 
 class _Wrapped(msgspec.Struct):
-    """A line as Docker's json-file driver, Fluent Bit and their like wrap it."""
+    """A line as Docker's json-file driver, Fluent Bit, cloud loggers and the journal wrap it."""
 
     log: str = ""
     message: str = ""
@@ -76,10 +76,16 @@ class _Wrapped(msgspec.Struct):
     time: str = ""
     timestamp: str = ""
     at_timestamp: str = msgspec.field(name="@timestamp", default="")
+    text_payload: str = msgspec.field(name="textPayload", default="")
+    journal_message: str = msgspec.field(name="MESSAGE", default="")
+    journal_host: str = msgspec.field(name="_HOSTNAME", default="")
+    journal_pid: str = msgspec.field(name="_PID", default="")
+    journal_us: str = msgspec.field(name="__REALTIME_TIMESTAMP", default="")
     kubernetes: _Kubernetes = msgspec.field(default_factory=_Kubernetes)
 
 
 WRAPPED = msgspec.json.Decoder(_Wrapped)
+DECIMAL = re.compile(r"\d{1,16}", re.ASCII)
 ISO_ALONE = re.compile(ISO, re.ASCII)
 Take = Callable[[Origin, re.Match[str]], None]
 
@@ -255,11 +261,15 @@ def _unwrapped(origin: Origin, line: str) -> str:
         wrapped = WRAPPED.decode(line)
     except UNREADABLE:
         return line
-    inner = wrapped.log or wrapped.message
+    inner = wrapped.log or wrapped.message or wrapped.text_payload or wrapped.journal_message
     if not inner:
         return line
     stamp = wrapped.time or wrapped.timestamp or wrapped.at_timestamp
     if match := ISO_ALONE.match(stamp):
         origin.stamps.append(iso_time(*match.groups()))
-    origin.stream, origin.host = wrapped.stream, wrapped.kubernetes.host
+    origin.stream, origin.host = wrapped.stream, wrapped.kubernetes.host or wrapped.journal_host
+    if DECIMAL.fullmatch(wrapped.journal_pid):
+        origin.pid = int(wrapped.journal_pid)
+    if DECIMAL.fullmatch(wrapped.journal_us):
+        origin.stamps.append(LogTime(ClockKind.ZONED, int(wrapped.journal_us) * 1000, 1000))
     return inner.rstrip("\n")

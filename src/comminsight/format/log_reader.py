@@ -47,8 +47,8 @@ GATES = frozenset(
         b"inconsistency irdma locked lockup mismatch mlx4 mlx5 monitoredBarrier "
         b"ncclInternalError ncclInvalidArgument ncclInvalidUsage ncclRemoteError "
         b"ncclSystemError ncclUnhandledCudaError ncclUniqueId nfs noticed oom peer preamble "
-        b"pressure rcu recent req resource segfault segment signal socket srun terminate "
-        b"terminated timeout traps unexpected watchdog what"
+        b"pressure rcu recent req resource restart segfault segment signal socket srun "
+        b"terminate terminated timeout traps unexpected watchdog what"
     ).split()
 ) | frozenset(b"EI00%02d" % number for number in range(100))
 TO_WORDS = bytes(one if bytes((one,)).isalnum() or one == 10 else 32 for one in range(256))

@@ -43,6 +43,11 @@ PATTERNS = table(
     (C.ELASTIC_STUCK, "did not exit after",
      rf"Process (?P<pid>\d{{1,10}}) did not exit after {SIGNAL} within "
      r"(?P<seconds>\d{1,10})"),
+    (C.ELASTIC_RESTART, "will restart worker group",
+     r"Worker group (?P<state>[A-Z]{1,16})\. (?P<n_left>\d{1,9})/(?P<n_attempts>\d{1,9}) "
+     r"attempts left"),
+    (C.ELASTIC_RESTART, "will restart worker group",
+     r"Detected (?P<n_nodes>\d{1,7}) new nodes from group_rank=\d{1,9}; will restart"),
     (C.ELASTIC_SIGNALLED, "death signal",
      rf"Received {SIGNAL} death signal"),
     (C.ELASTIC_SIGNALLED, "got signal:",

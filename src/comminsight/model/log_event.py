@@ -109,6 +109,7 @@ class LogCode(StrEnum):
     ELASTIC_ROOT_CAUSE = "elastic_root_cause"
     ELASTIC_CLOSING = "elastic_closing"
     ELASTIC_STUCK = "elastic_stuck"
+    ELASTIC_RESTART = "elastic_restart"
     ELASTIC_SIGNALLED = "elastic_signalled"
     PYTHON_EXCEPTION = "python_exception"
     PYTHON_TRACEBACK_OPEN = "python_traceback_open"

@@ -51,6 +51,11 @@ def stated(line: str) -> LogTime:
     [
         (f"2026-04-14T14:17:16.25Z stderr F {TEXT}", ClockKind.ZONED, S // 100),
         (f"2026-04-14T16:17:16.250000+02:00 {TEXT}", ClockKind.ZONED, 1000),
+        (
+            f'{{"MESSAGE": "{TEXT}", "__REALTIME_TIMESTAMP": "1776176236250000"}}',
+            ClockKind.ZONED,
+            1000,
+        ),
         (f"2026-04-14T08:47:16.25-0530 amber-01 kernel: {TEXT}", ClockKind.ZONED, S // 100),
         (f"2026-04-14 14:17:16,250 - {TEXT}", ClockKind.NO_ZONE, S // 1000),
         (f"[2026-04-14 14:17:16.250] {TEXT}", ClockKind.NO_ZONE, S // 1000),
