@@ -192,6 +192,8 @@ def nccl_warn_more(made: Job) -> list[Sample]:
          {"error": "peer access is not supported between these two devices"}),
         (C.NCCL_OUT_OF_MEMORY, "Failed to CUDA calloc async 608 bytes", {"size_bytes": 608}),
         (C.NCCL_WRONG_MAGIC, "socketFinalizeAccept: wrong magic 12ab != 34cd", {}),
+        (C.NCCL_SIZE_MISMATCH, "NET/Socket : message truncated : receiving 524288 bytes instead of"
+         " 65536. If you believe", {"received_bytes": 524288, "expected_bytes": 65536}),
         (C.NCCL_SIZE_MISMATCH, "Message truncated : received 524288 bytes instead of 65536",
          {"received_bytes": 524288, "expected_bytes": 65536}),
         (C.NCCL_SIZE_MISMATCH, "NET/IB : collective mismatch error, local size 496640 remote"

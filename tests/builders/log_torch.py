@@ -105,6 +105,9 @@ def watchdog_more(made: Job) -> list[Sample]:
                {"op": "ALLREDUCE", "shape": "1024", "other_op": "ALLGATHER",
                "other_shape": "96, 10",
                 "dtype": "Float", "other_dtype": "Double", "other_comm_rank": 0}, {"comm_rank": 1}),
+        Sample(C.TORCH_MISMATCH, "Detected mismatch between collectives on ranks. Rank 3 is running"
+               " inconsistent collective: CollectiveFingerPrint(OpType=ALLGATHER, TensorShape=[6],",
+               {"op": "ALLGATHER", "shape": "6"}, {"comm_rank": 3}),
         Sample(C.TORCH_DESYNC_ABSENT, "[4, 5] are the lagging ranks. They never joined any"
                                       " collectives",
                {"ranks": (4, 5)}),
@@ -146,6 +149,9 @@ def store(made: Job) -> list[Sample]:
         Sample(C.TORCH_BIND_FAILED, f"The server socket has failed to bind to"
                                     f" {made.peer}:{made.port}"
                " (errno: 98 - Address already in use).", {**to, "number": 98}),
+        Sample(C.TORCH_DEVICE_GUESSED, f"[PG ID 0 PG GUID 0 Rank {made.rank}]  using GPU 5 as"
+                                       f" device"
+               " used by this process is currently unknown.", {"cuda_device": 5}),
         Sample(C.TORCH_DEVICE_GUESSED, "using GPU 3 to perform barrier as devices used by this"
                                        " process are"
                " currently unknown.", {"cuda_device": 3}),

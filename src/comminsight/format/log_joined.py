@@ -22,6 +22,8 @@ FRAME = re.compile(
     r' {1,8}File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9})(?:, in (?P<function>.{1,200}))?',
     re.ASCII,
 )
+# indented as well, and no part of a traceback: its process was killed while it wrote
+OUTSIDE = re.compile(r" {1,8}(?:what\(\):|Exit Code:|Reason:)", re.ASCII)
 ENDS = "Error|Exception|Interrupt|Exit|Warning|Iteration|Timeout|Abort|Failure"
 EXCEPTION = re.compile(
     rf"(?P<name>(?:[A-Za-z_]\w{{0,63}}\.){{1,8}}[A-Z]\w{{0,62}}?[a-z]\w{{0,62}}|\w{{0,64}}(?:{ENDS}))"
@@ -84,7 +86,6 @@ class Joiner:
     rows: dict[Key, dict[str, str]] = field(default_factory=dict)
     roots: set[Key] = field(default_factory=set)
     mpi: dict[Key, tuple[int, int]] = field(default_factory=dict)
-
     table_left: int = 0
 
     @property
@@ -106,7 +107,7 @@ class Joiner:
             return finished + joined, True
         traceback = self.tracebacks.get(key)
         if traceback is not None and text:
-            if text[0] in " \t|+^":
+            if text[0] in " \t|+^" and not OUTSIDE.match(text):
                 self._inside(key, traceback, line, "" if is_torn else text)
                 return finished, True
             match = EXCEPTION.match(text)

@@ -147,7 +147,8 @@ WARN = table(
      r"(?P<size_bytes>\d{1,20})"),
     (C.NCCL_WRONG_MAGIC, "wrong magic", r"wrong magic [0-9a-f]{1,16} != [0-9a-f]{1,16}"),
     (C.NCCL_SIZE_MISMATCH, "bytes instead of",
-     r"received (?P<received_bytes>\d{1,20}) bytes instead of (?P<expected_bytes>\d{1,20})"),
+     r"(?:received|receiving) (?P<received_bytes>\d{1,20}) bytes instead of "
+     r"(?P<expected_bytes>\d{1,20})"),
     (C.NCCL_SIZE_MISMATCH, "ollective mismatch",
      r"[cC]ollective mismatch(?: error)?, local (?:size )?(?P<local_size_bytes>\d{1,20}),? "
      r"remote (?:size )?(?P<remote_size_bytes>\d{1,20})"),

@@ -32,6 +32,7 @@ ANSI = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]", re.ASCII)
 REPEATED = re.compile(r" ?\[repeated (\d{1,9})x across cluster\]", re.ASCII)
 GLUED = re.compile(r"\[rank\d{1,9}\]:\[[EWIF]", re.ASCII)  # behind text without a newline
 SRUN_LABEL = re.compile(rb" {0,6}\d{1,6}: ")
+SLURM_ITSELF = (b"srun: ", b"slurmstepd: ")
 SRUN_SAMPLE_LINES = 8
 Key = tuple[str, int, int, int, int, str]
 
@@ -211,8 +212,9 @@ TABLES: dict[str, tuple[tuple[re.Pattern[str], Take], ...]] = {
 
 
 def is_srun_labelled(lines: list[bytes]) -> bool:
-    """Whether all of the first lines carry the label of ``srun --label``: one alone may be text."""
-    written = [line for line in lines if line.strip()]
+    """Whether all of the first lines carry the label of ``srun --label``: one alone may be text.
+    What srun itself says has none."""
+    written = [line for line in lines if line.strip() and not line.startswith(SLURM_ITSELF)]
     return len(written) >= SRUN_SAMPLE_LINES and all(map(SRUN_LABEL.match, written))
 
 

@@ -39,6 +39,10 @@ FINGERPRINT = (
     r"OpType=(?P<{0}op>[A-Z_]{{1,64}})(?:, TensorShape=\[(?P<{0}shape>[\d, ]{{0,200}})\])?(?:, "
     r"TensorDtypes=(?P<{0}dtype>\w{{1,32}}))?"
 )
+GUESSED = (
+    r"[Uu]sing (?:GPU|device) (?P<cuda_device>\d{1,6}) (?:to perform barrier as devices|as device) "
+    r"used by this process"
+)
 RANKS = r"\[(?P<ranks>[\d, ]{1,8192})\]"
 ADDRESS = r"\(?\[?(?P<address>[\w.:%-]{1,255}?)\]?[,:] ?(?P<port>\d{1,5})"
 
@@ -93,9 +97,10 @@ WATCHDOG = table(
 
 OTHERS = table(
     (C.TORCH_MISMATCH, "mismatch between collectives",
-     r"Rank (?P<comm_rank>\d{1,10}) is running collective: " + FINGERPRINT.format("")
-     + r".{0,400}?but Rank (?P<other_comm_rank>\d{1,10}) is running collective: "
-     + FINGERPRINT.format("other_")),
+     r"Rank (?P<comm_rank>\d{1,10}) is running (?:inconsistent )?collective: "
+     + FINGERPRINT.format("")
+     + r"(?:.{0,400}?but Rank (?P<other_comm_rank>\d{1,10}) is running collective: "
+     + FINGERPRINT.format("other_") + r")?"),
     (C.TORCH_BARRIER_FAILED, "monitoredBarrier",
      r"Ranks? (?P<ranks>\d{1,10}(?:, \d{1,10}){0,4096}) failed to pass monitoredBarrier in "
      r"(?P<timeout_ms>\d{1,20}) ms"),
@@ -136,8 +141,7 @@ OTHERS = table(
     (C.TORCH_BIND_FAILED, "server socket has failed",
      rf"server socket has failed to (?:bind|listen)(?: to| on) {ADDRESS}"
      r"(?: \(errno: (?P<number>\d{1,5}) - (?P<error>[\w ]{1,80})\))?"),
-    (C.TORCH_DEVICE_GUESSED, "to perform barrier",
-     r"[Uu]sing (?:GPU|device) (?P<cuda_device>\d{1,6}).{0,40}? (?:to perform barrier|as device)"),
+    *((C.TORCH_DEVICE_GUESSED, needle, GUESSED) for needle in ("perform barrier", "as device")),
     (C.GLOO_SIZE_MISMATCH, "op.preamble",
      r"op\.preamble\.length <= op\.nbytes\. (?P<received_bytes>\d{1,20}) vs "
      r"(?P<expected_bytes>\d{1,20})"),

@@ -139,6 +139,11 @@ def test_more_unfinished_texts_than_are_kept_give_the_oldest_up(
     assert {event.code for event in found} == {LogCode.PYTHON_TRACEBACK_OPEN}
 
 
+def test_an_indented_line_of_another_kind_is_no_part_of_a_traceback() -> None:
+    found = read(*traceback("/a.py", 4, "  what():  CUDA error: unspecified launch failure"))
+    assert [event.code for event in found] == [LogCode.CUDA_ERROR, LogCode.PYTHON_TRACEBACK_OPEN]
+
+
 def test_a_line_of_a_logger_does_not_end_a_traceback() -> None:
     text = traceback("/a.py", 4, "OSError: gone")
     text.insert(4, "INFO: 12 tokens")

@@ -45,8 +45,9 @@ def test_a_stamp_that_there_is_not_gives_no_time() -> None:
 
 def test_a_label_of_srun_counts_where_every_line_has_one() -> None:
     labelled = [f"{task}: step 1" for task in (0, 1, 2, 10, 11)] * 2 + [f"11: {WARN}"]
+    begun = ["srun: job 7 queued and waiting for resources", *labelled]
     torn = [*labelled, f"7: {WARN}", "no label"]
-    for lines, tasks in ((labelled, [11]), (torn, [-1, -1]), ([f"3: {WARN}"], [-1])):
+    for lines, tasks in ((labelled, [11]), (begun, [11]), (torn, [-1, -1]), ([f"3: {WARN}"], [-1])):
         found = list(LogReader(io.BytesIO("\n".join([*lines, ""]).encode())))
         assert [event.task for event in found] == tasks
 
