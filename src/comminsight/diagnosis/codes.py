@@ -73,6 +73,7 @@ MISSING_LIVENESS = "missing.liveness"
 MISSING_END_TIME = "missing.end_time"
 MISSING_DUMP_TIME = "missing.dump_time"
 MISSING_UNSEEN_CALL = "missing.unseen_call"
+MISSING_NUMBERS = "missing.numbers"
 MISSING_COMMUNICATOR = "missing.communicator"
 MISSING_MEMBERS = "missing.members"
 MISSING_OVERDUE = "missing.overdue"
@@ -221,6 +222,8 @@ CODES: dict[str, tuple[str, ...]] = {
     MISSING_DUMP_TIME: (),
     # ranks that may be in a call of which their dump has no entry
     MISSING_UNSEEN_CALL: ("ranks",),
+    # communicators with sends and receives, in dumps of early versions
+    MISSING_NUMBERS: ("comms",),
     # ops in flight on communicators that no table names
     MISSING_COMMUNICATOR: ("n_ops",),
     # members of a communicator that no evidence names

@@ -95,7 +95,8 @@ def _judge(observed: Observed, origin: Origin, alone: set[int]) -> Finding | Non
 def cause_behind(instance: Instance, rank: int) -> Cause:
     """What holds back a rank that called the op, by how far its op came."""
     own = next(op for op in instance.ops if op.global_rank == rank)
-    return _CAUSE_OF_STAGE.get(stage_of(own), Cause.ALL_PRESENT_STUCK)
+    # what is only queued behind another op may have begun: nobody knows what holds it
+    return _CAUSE_OF_STAGE.get(stage_of(own), Cause.NO_VERDICT)
 
 
 def _first_wanting(wanting: list[Instance], rank: int, alone: set[int]) -> Instance:

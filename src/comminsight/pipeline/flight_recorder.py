@@ -117,6 +117,9 @@ def _missing(job: FlightJob, event: HangEvent) -> Iterator[Message]:
     idle = job.idle if event.in_flight and job.is_gloo else frozenset()
     if unseen := sorted(job.unseen | idle):
         yield message(codes.MISSING_UNSEEN_CALL, ranks=unseen)
+    if job.misnumbered:
+        labels = [job.groups.communicators[comm_id].label for comm_id in sorted(job.misnumbered)]
+        yield message(codes.MISSING_NUMBERS, comms=labels)
     if event.in_flight and not event.overdue_limit_ns:
         yield message(codes.MISSING_DUMP_TIME)
 

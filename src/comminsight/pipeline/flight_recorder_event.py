@@ -11,9 +11,11 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from msgspec.structs import replace
 
+from comminsight.format.flight_recorder import FlightCounters
 from comminsight.format.flight_recorder_entry import FlightEntry
 from comminsight.model.hang import HangEvent, InFlightOp, Liveness, Progress, RankState
 from comminsight.model.ops import Backend, Op, RecordKind
@@ -23,17 +25,21 @@ from comminsight.pipeline.flight_recorder_files import RankDump
 from comminsight.pipeline.flight_recorder_groups import JobGroups
 from comminsight.pipeline.flight_recorder_order import skipped_ops
 
+FIRST_WITH_RIGHT_NUMBERS = [2, 9]
 _COUNTERPART = {Op.SEND: Op.RECV, Op.RECV: Op.SEND}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FlightJob:
-    """All dumps of a job, joined. ``mixed`` are communicators whose counters number P2P too."""
+    """All dumps of a job, joined. ``mixed`` are communicators whose counters number P2P too;
+    ``misnumbered`` those of them in which their version numbers collectives unlike on each rank.
+    """
 
     dumps: Mapping[int, RankDump]
     calls: Mapping[int, RankCalls]
     groups: JobGroups
     mixed: frozenset[int]
+    misnumbered: frozenset[int]
     newest_ns: int  # the newest stamp, on clocks of which nobody knows how well they agree
     is_gloo: bool  # all that was recorded was recorded by gloo
     unseen: frozenset[int]  # ranks that may be in a call of which there is no entry
@@ -47,6 +53,24 @@ class FlightJob:
     def members(self, comm_id: int) -> tuple[int, ...]:
         """Global ranks by their place in the communicator."""
         return self.groups.communicators[comm_id].members
+
+    def counts_collectives(self, comm_id: int, told: FlightCounters, *, alone: bool) -> bool:
+        """Whether a counter is that of collectives. One without an entry beside it may be of sends
+        and receives that no dump shows: it must then end right before the oldest op in flight."""
+        if self.groups.communicators[comm_id].backend is not Backend.NCCL or comm_id in self.mixed:
+            return False
+        return not alone or self.oldest_open.get(comm_id, told.enqueued + 1) == told.enqueued + 1
+
+    @cached_property
+    def oldest_open(self) -> dict[int, int]:
+        """The oldest collective that any rank is in, by communicator."""
+        found: dict[int, int] = {}
+        for rank, own in self.calls.items():
+            for call in own.collectives:
+                if not call.is_over:
+                    comm_id = self.comm_id(rank, call.pg_id)
+                    found[comm_id] = min(call.seq, found.get(comm_id, call.seq))
+        return found
 
     @property
     def idle(self) -> frozenset[int]:
@@ -68,6 +92,7 @@ def flight_job(dumps: Sequence[RankDump], groups: JobGroups) -> FlightJob:
         calls=calls,
         groups=groups,
         mixed=mixed,
+        misnumbered=mixed if any(_is_early(one) for one in dumps) else frozenset(),
         newest_ns=newest_ns,
         is_gloo={entry.backend for one in dumps for entry in one.dump.entries} == {"gloo"},
         unseen=frozenset(rank for rank, own in calls.items() if own.is_inside_unseen),
@@ -75,17 +100,37 @@ def flight_job(dumps: Sequence[RankDump], groups: JobGroups) -> FlightJob:
     return _with_hidden_p2p(job) if job.is_gloo else job
 
 
+def _is_early(one: RankDump) -> bool:
+    """Versions in which a batch of sends and receives could count as a collective."""
+    numbers = [int(part) for part in one.dump.version.split(".")] if one.dump.version else [0]
+    return numbers < FIRST_WITH_RIGHT_NUMBERS
+
+
 def _with_hidden_p2p(job: FlightJob) -> FlightJob:
     """gloo keeps no trace of a send or receive: a rank that is in no call may be in one. That it
-    is not is only believed of a single rank without which nothing has moved, in a job in which
-    nothing points to sends and receives."""
+    is not is only believed of a single rank for which all others wait in calls of their own, in a
+    job in which nothing points to sends and receives."""
     idle = job.idle
     n_silent = len(idle) + job.groups.world_size - len(job.calls)
     may_hide = any(own.may_hide_p2p for own in job.calls.values())
     in_flight = _places(job, is_over=False)
-    if n_silent > 1 or may_hide or not in_flight.isdisjoint(_places(job, is_over=True)):
+    has_moved_on = not in_flight.isdisjoint(_places(job, is_over=True))
+    if n_silent > 1 or may_hide or has_moved_on or not _all_wait_for(job, idle):
         return dataclasses.replace(job, unseen=job.unseen | idle)
     return job
+
+
+def _all_wait_for(job: FlightJob, ranks: frozenset[int]) -> bool:
+    """Whether every other rank is in a call on a group of which one of ``ranks`` is a member."""
+    return all(
+        any(
+            not ranks.isdisjoint(job.members(comm_id))
+            for call in own.in_flight()
+            if (comm_id := job.comm_id(rank, call.pg_id)) >= 0
+        )
+        for rank, own in job.calls.items()
+        if rank not in ranks
+    )
 
 
 def _places(job: FlightJob, *, is_over: bool) -> set[tuple[int, int]]:
@@ -141,6 +186,8 @@ def _in_flight(job: FlightJob, rank: int) -> Iterator[InFlightOp]:
             stream = comm_id, int(call.op), call.first.peer
             numbers[stream] += 1
             match_seq = numbers[stream]
+        elif comm_id in job.misnumbered:
+            comm_id = -1
         is_queued = 0 <= own.gate_id < call.record_id
         yield _op(job, rank, call, comm_id, match_seq, is_queued=is_queued)
 
@@ -175,7 +222,8 @@ def _finished(job: FlightJob, in_flight: Iterable[InFlightOp]) -> Iterator[InFli
     for rank, own in job.calls.items():
         for call in own.collectives:
             comm_id = job.comm_id(rank, call.pg_id)
-            if call.is_over and (comm_id, call.seq) in wanted:
+            is_known = comm_id not in job.misnumbered
+            if is_known and call.is_over and (comm_id, call.seq) in wanted:
                 yield _op(job, rank, call, comm_id, call.seq)
 
 
@@ -186,12 +234,11 @@ def _collective_progress(job: FlightJob, rank: int) -> Iterator[Progress]:
         calls.setdefault(job.comm_id(rank, call.pg_id), []).append(call)
     for pg_id in job.groups.comm_ids[rank]:
         comm_id = job.comm_id(rank, pg_id)
-        if comm_id < 0:
+        if comm_id < 0 or comm_id in job.misnumbered:
             continue
         told = counters.get(pg_id)
-        is_nccl = job.groups.communicators[comm_id].backend is Backend.NCCL
-        is_counted = told is not None and comm_id not in job.mixed and is_nccl
         here = calls.get(comm_id, [])
+        is_counted = told is not None and job.counts_collectives(comm_id, told, alone=not here)
         if not (here or is_counted or own.is_whole):
             continue
         entered = max((call.seq for call in here), default=0)

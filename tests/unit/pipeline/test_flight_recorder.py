@@ -275,3 +275,33 @@ def test_the_report_says_what_it_rests_on(tmp_path: Path) -> None:
     assert report.frames == {0: ("all_reduce (train.py:25)",)}
     assert codes.MISSING_DUMP_TIME in [one.code for one in report.verdict.missing]
     assert codes.MISSING_BOX not in [one.code for one in report.verdict.missing]
+
+
+def shared_group_job(*, version_bumps: bool) -> FlightJob:
+    """Ranks 0 and 1 exchange messages on the group that all reduce on."""
+    job = world_job(3, 8)
+    for rank, op, peer in ((0, "send", 1), (1, "recv", 0)):
+        job.programs[rank][3:3] = [Call("0", op, peer=peer)] * (6 if version_bumps else 1)
+    return job
+
+
+@pytest.mark.parametrize(("version", "culprits"), [("2.4", ()), ("2.9", (2,)), ("2.10", (2,))])
+def test_early_versions_number_a_group_with_messages_unlike_on_each_rank(
+    version: str, culprits: tuple[int, ...], tmp_path: Path
+) -> None:
+    job = shared_group_job(version_bumps=False)
+    job.host_stops[2] = 6
+    verdict = diagnosed(tmp_path, job, version=version).verdict
+    assert verdict.culprits == culprits
+    said = codes.MISSING_NUMBERS in [one.code for one in verdict.missing]
+    assert said == (version == "2.4")
+
+
+def test_a_counter_without_an_entry_may_be_of_messages_that_no_dump_shows(tmp_path: Path) -> None:
+    """Rank 2 is in the reduction; 0 and 1 left only their counters, which count messages."""
+    job = shared_group_job(version_bumps=True)
+    job.host_stops |= {0: 9, 1: 9}
+    report = diagnosed(tmp_path, job, is_only_active=True)
+    assert {op.global_rank for op in report.event.in_flight} == {2}
+    assert report.verdict.culprits == ()
+    assert report.verdict.cause is Cause.NO_VERDICT
