@@ -150,6 +150,19 @@ class LogCode(StrEnum):
     SERVING_RATE = "serving_rate"
 
 
+# what a process writes because of something that was said before, by itself or by another rank
+ECHOES = frozenset(
+    {
+        LogCode.NCCL_RESULT_PATH,
+        LogCode.TORCH_WATCHDOG_ECHO,
+        LogCode.TORCH_SIGNAL_SEEN,
+        LogCode.TORCH_TAKEN_DOWN,
+        LogCode.TORCH_BARRIER_REACHED,
+        LogCode.ELASTIC_CLOSING,
+    }
+)
+
+
 class ClockKind(StrEnum):
     """How much of a point in time the stamp of a line states."""
 

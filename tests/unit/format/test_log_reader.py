@@ -13,7 +13,7 @@ import pytest
 from comminsight.format import log_nccl
 from comminsight.format.log_pattern import KINDS, ORIGIN_NAMES
 from comminsight.format.log_reader import PLAIN, LogReader
-from comminsight.model.log_event import LogCode, LogEvent, LogTail
+from comminsight.model.log_event import ECHOES, LogCode, LogEvent, LogTail
 from tests.builders.log_job import Sample
 from tests.builders.logs import WRAPS, samples
 
@@ -69,6 +69,12 @@ def test_the_documentation_has_every_code_with_its_values() -> None:
     for code in set(LogCode) - JOINED - {LogCode.NCCL_WARN}:  # whose value is what it says
         named = {name for row in ROWS if row.code is code for name in row.regex.groupindex}
         assert documented[code] == named - ORIGIN_NAMES, code
+
+
+def test_the_documentation_calls_the_echoes_so() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|([^|]*)\|[^|]*\|$", DOCS.read_text(), re.MULTILINE)
+    said = {code for code, text in rows if re.search(r"(?<!mostly )an echo", text)}
+    assert said == set(ECHOES)
 
 
 def test_a_name_in_a_pattern_says_of_what_kind_its_value_is() -> None:
