@@ -23,7 +23,7 @@ _LONGER = 0.005  # of a round
 _USUAL = 0.5  # of the steps have several rounds
 _MIN_Z = 3.0
 _FEW = 4  # of so few pauses a rank test says nothing
-_MOST = 0.9
+_BY_FAR = 1.25
 
 
 def look_like_several(steps: Sequence[StepSummary], rows: np.ndarray) -> bool:
@@ -75,7 +75,7 @@ def _is_longer(own_ns: np.ndarray, others_ns: np.ndarray, least_ns: float) -> bo
     if np.median(own_ns) < np.median(others_ns) + least_ns:
         return False
     if len(own_ns) < _FEW:
-        return bool(np.median(own_ns) > np.quantile(others_ns, _MOST))
+        return bool(own_ns.min() > _BY_FAR * others_ns.max() + least_ns)
     both = np.concatenate([own_ns, others_ns])
     ranks = np.empty(len(both))
     ranks[np.argsort(both, kind="stable")] = np.arange(len(both))
