@@ -19,6 +19,9 @@ class Verb:
 VERBS: dict[str, Verb] = {
     "run": Verb("comminsight.cli.run", "run a command and record its communication"),
     "report": Verb("comminsight.cli.report", "say what went wrong in a run, and who caused it"),
+    "diagnose": Verb(
+        "comminsight.cli.diagnose", "say why a job hung, from PyTorch Flight Recorder dumps alone"
+    ),
     "steps": Verb(
         "comminsight.cli.steps", "list the training steps, their phases, and what changed"
     ),

@@ -6,6 +6,7 @@ report.verdict.culprits
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from comminsight.diagnosis import codes
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.hang import judge_hang
 from comminsight.model.hang import HangEvent, InFlightOp
+from comminsight.model.report import REPORT_SCHEMA_VERSION, RunFacts, RunReport
 from comminsight.model.topology import Communicator
 from comminsight.model.verdict import Confidence, Message, Verdict
 from comminsight.pipeline.flight_recorder_event import FlightJob, flight_event, flight_job
@@ -43,6 +45,23 @@ class FlightReport(msgspec.Struct, frozen=True, kw_only=True):
     overwritten: Mapping[int, int] = {}
     frames: Mapping[int, tuple[str, ...]] = {}
 
+    def as_run_report(self) -> RunReport:
+        """The same as a report of a run, for whoever shows or writes reports."""
+        coverage = self.verdict.coverage
+        facts = RunFacts(
+            run_id="",
+            path=os.path.commonpath([Path(source).parent for source in self.sources.values()]),
+            world_size=coverage.ranks_expected,
+            ranks_seen=coverage.ranks_seen,
+        )
+        return RunReport(
+            schema_version=REPORT_SCHEMA_VERSION,
+            facts=facts,
+            coverage=coverage,
+            communicators=self.communicators,
+            verdicts=(self.verdict,),
+        )
+
 
 def diagnose_flight_recorder(
     paths: Sequence[Path | str], *, world_size: int = 0, overdue_limit_ns: int = OVERDUE_LIMIT_NS
@@ -58,13 +77,15 @@ def diagnose_flight_recorder(
     event = _timed(job, flight_event(job), overdue_limit_ns)
     verdict = _trusted(job, judge_hang(event, event.communicators))
     missing = (*_without_box(verdict), *_missing(job, event))
+    n_entries = sum(len(one.dump.entries) for one in dumps)
+    coverage = replace(verdict.coverage, records_read=n_entries)
     return FlightReport(
-        verdict=replace(verdict, missing=missing),
+        verdict=replace(verdict, missing=missing, coverage=coverage),
         communicators=event.communicators,
         event=event,
         sources={one.global_rank: one.source for one in dumps},
         others=tuple(others),
-        n_entries=sum(len(one.dump.entries) for one in dumps),
+        n_entries=n_entries,
         overwritten={rank: own.n_lost for rank, own in job.calls.items() if own.n_lost},
         frames=dict(_frames(job)),
     )

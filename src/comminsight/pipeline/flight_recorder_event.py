@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from comminsight.format.flight_recorder import FlightCounters
 from comminsight.format.flight_recorder_entry import FlightEntry
+from comminsight.model.event import UNBOUNDED_NS
 from comminsight.model.hang import HangEvent, InFlightOp, Liveness, Progress, RankState
 from comminsight.model.ops import Backend, Op, RecordKind
 from comminsight.model.topology import Communicator
@@ -157,7 +158,7 @@ def flight_event(job: FlightJob) -> HangEvent:
         ranks=tuple(_state(job, rank) for rank in job.calls),
         in_flight=tuple(in_flight),
         progress=tuple(progress),
-        is_past=True,
+        clock_error_ns=UNBOUNDED_NS,
         tells_ends=True,
         finished=tuple(_finished(job, in_flight)),
         skipped=tuple(skipped_ops(job.calls, job.groups, progress)),

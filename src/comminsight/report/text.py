@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from comminsight.model.event import UNBOUNDED_NS
 from comminsight.model.layout import LayoutProblem, ParallelLayout
 from comminsight.model.report import RankRow, RunFacts, RunReport
 from comminsight.model.tally import TALLY_NAMES, Severity
@@ -167,6 +168,8 @@ def coverage_lines(coverage: Coverage, words: Catalogue, n_nodes: int) -> Iterat
     yield words.text("coverage.steps", used=coverage.steps_used, excluded=coverage.steps_excluded)
     if n_nodes == 1 and not coverage.clock_error_ns:
         yield words.text("coverage.one_clock")
+    elif coverage.clock_error_ns == UNBOUNDED_NS:
+        yield words.text("coverage.clock_unknown")
     elif seen:
         yield words.text("coverage.clock", error_ns=coverage.clock_error_ns)
     if coverage.unseen_step_ratio:

@@ -1,0 +1,56 @@
+"""``comminsight diagnose PATH...``: why a job hung that left only what others recorded."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from comminsight.cli.choices import FailOn, Lang
+from comminsight.cli.report import exit_code
+from comminsight.cli.typed import call, progress, terminal_width, write_output
+from comminsight.model.ranges import MAX_MEMBERS
+from comminsight.pipeline.flight_recorder import diagnose_flight_recorder
+from comminsight.report.json_form import report_json
+from comminsight.report.page import wants_color
+from comminsight.report.text import render_report
+
+
+def diagnose(
+    paths: Annotated[
+        list[Path], typer.Argument(help="PyTorch Flight Recorder dumps, or folders of them")
+    ],
+    *,
+    world_size: Annotated[
+        int,
+        typer.Option(
+            min=0, max=MAX_MEMBERS, help="number of ranks, where dumps of the last may be missing"
+        ),
+    ] = 0,
+    lang: Annotated[Lang, typer.Option(help="language")] = Lang.EN,
+    json: Annotated[bool, typer.Option("--json", help="the report as JSON")] = False,
+    fail_on: Annotated[
+        FailOn, typer.Option(help="exit 10 on any finding, or only on one of high confidence")
+    ] = FailOn.NEVER,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="exit 4 when ranks or records are missing")
+    ] = False,
+) -> int:
+    """Say why a job hung, who caused it, and what is not known, from what it left behind."""
+    progress(f"reading {', '.join(map(str, paths))}")
+    made = diagnose_flight_recorder(paths, world_size=world_size).as_run_report()
+    if json:
+        write_output(report_json(made))
+    else:
+        color = wants_color(sys.stdout, os.environ)
+        write_output(render_report(made, lang=lang.value, width=terminal_width(), color=color))
+    return exit_code(made, fail_on=fail_on, is_strict=strict)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit code of the verb."""
+    return call(diagnose, "diagnose", argv)
