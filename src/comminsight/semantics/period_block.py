@@ -19,7 +19,7 @@ from comminsight.semantics.period import Periods, RankCodes
 
 _MAX_PERIODS = 256  # looked at of each kind
 _MIN_TIMES = 3  # for something that comes at a constant distance
-_MAX_LOST = 0.03
+_MAX_LOST = 0.04
 _MOSTLY = 0.75  # of the distances are one
 
 
@@ -153,8 +153,19 @@ def _is_partial(
             places.setdefault(tuple(sorted(own.items())), []).append(index)
     if not usual:
         return sum(map(len, places.values())) >= _MIN_TIMES
+    n_double = sum(
+        len(found) for own, found in places.items() if _is_multiple(Counter(dict(own)), usual)
+    )
+    if n_double > max(1, _MAX_LOST * len(words)):
+        return True
     n_most = _MAX_LOST * len(words) if usual.total() == 1 else 0
     return len(places.get((), ())) > n_most or any(map(_is_in_turn, places.values()))
+
+
+def _is_multiple(own: Counter[int], usual: Counter[int]) -> bool:
+    """Whether it is the usual one several times: what marks the period was not there between."""
+    times = {own[code] / n for code, n in usual.items()}
+    return own.keys() == usual.keys() and len(times) == 1 and min(times).is_integer()
 
 
 def _gradients_in(codes: Sequence[int], table: KindTable) -> Counter[int]:

@@ -28,6 +28,7 @@ from comminsight.semantics.op_kinds import (
     MODEL_PARALLEL,
     SMALL_BYTES,
     Detail,
+    Kind,
     KindTable,
     position_of,
 )
@@ -194,6 +195,7 @@ def _conditioned(template: Template, ranks: Sequence[CutRank], table: KindTable)
     required += _common_calls(ranks, table)
     return msgspec.structs.replace(
         template,
+        works=tuple(_gradients(ranks, table)),
         requires=tuple(dict.fromkeys(required)),
         forbids=tuple(_absent(ranks, table)),
     )
@@ -201,15 +203,28 @@ def _conditioned(template: Template, ranks: Sequence[CutRank], table: KindTable)
 
 def _common_calls(ranks: Sequence[CutRank], table: KindTable) -> list[Symbols]:
     """Data that every rank moves in every regular period."""
+    kinds = _shared_kinds(ranks, table)
+    large = [kind for kind in kinds if kind.is_large and not kind.is_p2p]
+    return [(position_of([kind]),) for kind in large[:_MAX_REQUIRED]]
+
+
+def _shared_kinds(ranks: Sequence[CutRank], table: KindTable) -> list[Kind]:
+    """Kinds (SIZE_CLASS) that every rank has in every regular period."""
     shared: frozenset[int] | None = None
     for rank in ranks:
         first = int(rank.periods.first[rank.cut.example])
         last = int(rank.periods.last[rank.cut.example + 1])
         codes = frozenset(np.unique(rank.codes.codes[Detail.SIZE_CLASS][first : last + 1]).tolist())
         shared = codes if shared is None else shared & codes
-    kinds = [table.kinds[code] for code in sorted(shared or ())]
-    large = [kind for kind in kinds if kind.is_large and not kind.is_p2p]
-    return [(position_of([kind]),) for kind in large[:_MAX_REQUIRED]]
+    return [table.kinds[code] for code in sorted(shared or ())]
+
+
+def _gradients(ranks: Sequence[CutRank], table: KindTable) -> Iterator[Symbols]:
+    """Reductions of gradients that every rank has in every regular period, as one position: an
+    evaluation has none."""
+    shared = _shared_kinds(ranks, table)
+    if gradients := [kind for kind in shared if kind.is_gradient]:
+        yield (position_of(gradients),)
 
 
 def _absent(ranks: Sequence[CutRank], table: KindTable) -> Iterable[Symbols]:
