@@ -54,6 +54,7 @@ class FlightJob:
     host_stops: dict[int, int] = field(default_factory=dict)
     device_stops: dict[int, int] = field(default_factory=dict)
     dead: set[tuple[int, int]] = field(default_factory=set)
+    clocks_ns: dict[int, int] = field(default_factory=dict)  # how far a rank's clock is ahead
     called: dict[int, int] = field(default_factory=dict)
     over: dict[int, set[int]] = field(default_factory=dict)
     oldest: dict[int, int] = field(default_factory=dict)  # first call that is not over
@@ -189,7 +190,7 @@ class FlightJob:
             "p2p_seq_id": seqs[call.group, True],
             "op_id": seqs[call.group, False] + seqs[call.group, True],
             "profiling_name": f"{self.backend}:{name}",
-            "time_created_ns": T0 + index * MS + rank * 1000,
+            "time_created_ns": T0 + index * MS + rank * 1000 + self.clocks_ns.get(rank, 0),
             "input_sizes": [[*call.shape]],
             "input_dtypes": [call.dtype],
             "output_sizes": [out],

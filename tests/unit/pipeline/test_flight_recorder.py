@@ -74,6 +74,8 @@ def any_fault(rng: random.Random, kind: str) -> Fault:
             "link": {},
         }
         program[collective] = call._replace(**changes[kind])  # type: ignore[arg-type]
+    if rng.random() < 0.5:
+        job.clocks_ns = {rank: rng.randrange(-5 * S, 5 * S) for rank in job.programs}
     form: dict[str, Any] = {
         "is_only_active": backend == "nccl" and rng.random() < 0.4,
         "ring": rng.choice([20, 40, 10_000]),
