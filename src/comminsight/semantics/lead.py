@@ -18,18 +18,19 @@ from enum import IntEnum
 import msgspec
 import numpy as np
 
-from comminsight.model.ops import Op
 from comminsight.semantics.comm_table import CommTable
 from comminsight.semantics.held_ops import HeldOps, OpAt
-from comminsight.semantics.symbols import PEERS, SymbolCoder, columns_of, directions
+from comminsight.semantics.symbols import (
+    IS_OF_FIXED_SIZE,
+    PEERS,
+    SymbolCoder,
+    columns_of,
+    directions,
+)
 from comminsight.semantics.template import Template
 
 Counts = tuple[tuple[int, int], ...]  # (kind, ops) in ascending order of kinds
 _NUMBERS_BYTES = 64
-_SIZED = np.isin(
-    np.arange(256),
-    (Op.ALL_REDUCE, Op.REDUCE, Op.REDUCE_SCATTER, Op.ALL_GATHER, Op.GATHER, Op.BROADCAST),
-)
 # a lead and as many ops of further microbatches differ by what a step has once: of a kind, and
 # altogether
 _MAX_APART = 2
@@ -73,7 +74,7 @@ def kinds(rows: np.ndarray, comms: CommTable) -> np.ndarray:
     codes = columns.role_op.astype(np.uint32) * len(PEERS)
     codes += directions(rows, columns.comm, comms)
     codes *= 2
-    codes += _SIZED.take(rows["op"]) & (rows["size_bytes"] <= _NUMBERS_BYTES)
+    codes += IS_OF_FIXED_SIZE.take(rows["op"]) & (rows["size_bytes"] <= _NUMBERS_BYTES)
     return codes
 
 

@@ -21,7 +21,7 @@ from comminsight.model.ops import CommRole, DType, Op
 from comminsight.model.splitmix import splitmix64
 from comminsight.model.step import StepSummary
 from comminsight.semantics.comm_table import ROLES, CommTable
-from comminsight.semantics.symbols import columns_of
+from comminsight.semantics.symbols import IS_OF_FIXED_SIZE, N_OPS, columns_of
 
 LOOK_LIKE_PARTS = "steps_look_like_parts"  # why a template is not taken
 MIN_ROUNDS = 4
@@ -31,13 +31,9 @@ _MAX_BLOCKS = 1024
 _MAX_UNLIKE = 0.1  # of the blocks may be unlike those a period before: a record was lost
 _TIMES_ALIKE = 3.0  # as often as neighbours are
 _SECOND_MODEL = 0.2  # of the iterations
-_CONTROL_BYTES = 1024
-_SIZED = np.isin(
-    np.arange(256),
-    (Op.ALL_REDUCE, Op.REDUCE, Op.REDUCE_SCATTER, Op.ALL_GATHER, Op.GATHER, Op.BROADCAST),
-)
-_IS_REDUCTION = np.isin(np.arange(256), (Op.ALL_REDUCE, Op.REDUCE))
-_REDUCES = np.isin(np.arange(256), (Op.ALL_REDUCE, Op.REDUCE, Op.REDUCE_SCATTER))
+_CONTROL_BYTES = 1024  # numbers up to it, gradients from it on
+_REDUCES_WHOLE = np.isin(np.arange(256), (Op.ALL_REDUCE, Op.REDUCE))
+_REDUCES = _REDUCES_WHOLE | (np.arange(256) == Op.REDUCE_SCATTER)
 _IS_FLOAT = np.isin(np.arange(256), (DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32, DType.FLOAT64))
 _OUTSIDE_MODEL = np.isin(
     np.arange(len(ROLES)),
@@ -79,14 +75,14 @@ class Blocks:
     def is_control(self) -> np.ndarray:
         """Of each op, whether it reduces a few numbers."""
         is_small: np.ndarray = self.rows["size_bytes"] <= _CONTROL_BYTES
-        return is_small & _IS_REDUCTION.take(self.rows["op"])
+        return is_small & _REDUCES_WHOLE.take(self.rows["op"])
 
     def kinds(self, *, has_sizes: bool) -> np.ndarray:
         """Of each op, a number (u8) of its kind; sums of them tell contents apart."""
         code = columns_of(self.rows, self.comms).role_op.astype(np.uint64) + np.uint64(1)
         kinds = splitmix64(code)
         if has_sizes:
-            sizes = np.where(_SIZED.take(self.rows["op"]), self.rows["size_bytes"], 0)
+            sizes = np.where(IS_OF_FIXED_SIZE.take(self.rows["op"]), self.rows["size_bytes"], 0)
             kinds = splitmix64(kinds ^ (sizes.astype(np.uint64) + np.uint64(1)))
         return kinds
 
@@ -94,7 +90,7 @@ class Blocks:
     def is_gradient(self) -> np.ndarray:
         """Of each op, whether it reduces data outside of model parallel groups."""
         rows = self.rows
-        role = columns_of(rows, self.comms).role_op // 16
+        role = columns_of(rows, self.comms).role_op // N_OPS
         is_data = (rows["size_bytes"] >= _CONTROL_BYTES) & _IS_FLOAT.take(rows["dtype"])
         found: np.ndarray = is_data & _REDUCES.take(rows["op"]) & _OUTSIDE_MODEL.take(role)
         return found

@@ -29,7 +29,7 @@ _EXPLAINED = 0.8  # of the variance, by the place in the period
 _LONGER = 0.005  # of the block's period: by less the optimizer of no job is done
 _LOG_CHANCE = log(1e-3)  # over all places of all periods that are tried
 _MAX_CONTROL_OPS = 3
-_MARKED_Z = 3.0
+MIN_Z = 3.0  # of a rank test that is asked once
 
 
 def pause_period(blocks: Blocks) -> int:
@@ -164,12 +164,16 @@ def _is_longer(
         return False
     if is_by_far:
         return bool(np.median(marked) > _FACTOR * np.median(plain))
-    ranks = _ranks(np.concatenate([marked, plain]))
-    n_all, k = len(ranks), len(marked)
-    spread = sqrt((n_all + 1) * (n_all - k) / (12.0 * k))
-    return float(ranks[:k].mean() - ranks.mean()) > _MARKED_Z * spread or bool(
-        marked.min() > plain.max()
-    )
+    return rank_z(marked, plain) > MIN_Z or bool(marked.min() > plain.max())
+
+
+def rank_z(own: np.ndarray, others: np.ndarray) -> float:
+    """By how many standard deviations the ranks of ``own`` lie above those of both; neither may be
+    empty."""
+    ranks = _ranks(np.concatenate([own, others]))
+    n_all, n_own = len(ranks), len(own)
+    spread = sqrt((n_all + 1) * (n_all - n_own) / (12.0 * n_own))
+    return float(ranks[:n_own].mean() - ranks.mean()) / spread
 
 
 def _around_control(blocks: Blocks) -> tuple[np.ndarray, np.ndarray]:

@@ -14,16 +14,15 @@ import numpy as np
 
 from comminsight.model.ops import Op
 from comminsight.model.step import StepSummary
-from comminsight.semantics.pauses import period_of
+from comminsight.semantics.pauses import MIN_Z, period_of, rank_z
 
 LOOK_LIKE_SEVERAL = "steps_look_like_several"  # why a template is not taken
 FORWARD_GATHERS = 3  # a backward pass gathers one or two units ahead
-_MIN_ROUNDS = 2
-_LONGER = 0.005  # of a round
+_MIN_ROUNDS = 2  # in all: fewer have no pause between them
+_LONGER = 0.005  # of a round: by less the optimizer of no job is done
 _USUAL = 0.5  # of the steps have several rounds
-_MIN_Z = 3.0
 _FEW = 4  # of so few pauses a rank test says nothing
-_BY_FAR = 1.25
+_BY_FAR = 1.25  # times the longest of the others
 
 
 def look_like_several(steps: Sequence[StepSummary], rows: np.ndarray) -> bool:
@@ -76,10 +75,4 @@ def _is_longer(own_ns: np.ndarray, others_ns: np.ndarray, least_ns: float) -> bo
         return False
     if len(own_ns) < _FEW:
         return bool(own_ns.min() > _BY_FAR * others_ns.max() + least_ns)
-    both = np.concatenate([own_ns, others_ns])
-    ranks = np.empty(len(both))
-    ranks[np.argsort(both, kind="stable")] = np.arange(len(both))
-    n_all, n_own = len(both), len(own_ns)
-    spread = np.sqrt((n_all + 1) * (n_all - n_own) / (12.0 * n_own))
-    z = (ranks[:n_own].mean() - ranks.mean()) / spread
-    return bool(z > _MIN_Z or own_ns.min() > others_ns.max())
+    return rank_z(own_ns, others_ns) > MIN_Z or bool(own_ns.min() > others_ns.max())

@@ -23,6 +23,11 @@ PEERS = (Peer.ANY, Peer.NEXT, Peer.PREVIOUS)  # by the numbers of ``directions``
 _N_ROLES = len(ROLES)
 _SEND, _RECV = int(Op.SEND), int(Op.RECV)  # plain: numpy compares enumerations slowly
 _FEW_BOUNDS = 8  # up to here comparisons beat a binary search
+# by op code: whether the job fixes how much it moves; transfers and exchanges follow the tokens
+IS_OF_FIXED_SIZE = np.isin(
+    np.arange(256),
+    (Op.ALL_REDUCE, Op.REDUCE, Op.REDUCE_SCATTER, Op.ALL_GATHER, Op.GATHER, Op.BROADCAST),
+)
 
 
 @dataclass(frozen=True, slots=True)
