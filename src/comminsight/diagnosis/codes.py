@@ -74,6 +74,7 @@ MISSING_END_TIME = "missing.end_time"
 MISSING_DUMP_TIME = "missing.dump_time"
 MISSING_UNSEEN_CALL = "missing.unseen_call"
 MISSING_NUMBERS = "missing.numbers"
+MISSING_LATER_DUMPS = "missing.later_dumps"
 MISSING_COMMUNICATOR = "missing.communicator"
 MISSING_MEMBERS = "missing.members"
 MISSING_OVERDUE = "missing.overdue"
@@ -222,6 +223,8 @@ CODES: dict[str, tuple[str, ...]] = {
     MISSING_DUMP_TIME: (),
     # ranks that may be in a call of which their dump has no entry
     MISSING_UNSEEN_CALL: ("ranks",),
+    # ranks whose dumps are older than what is over on others
+    MISSING_LATER_DUMPS: ("ranks",),
     # communicators with sends and receives, in dumps of early versions
     MISSING_NUMBERS: ("comms",),
     # ops in flight on communicators that no table names

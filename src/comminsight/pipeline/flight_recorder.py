@@ -136,7 +136,9 @@ def _without_box(verdict: Verdict) -> Iterator[Message]:
 
 def _missing(job: FlightJob, event: HangEvent) -> Iterator[Message]:
     idle = job.idle if event.in_flight and job.is_gloo else frozenset()
-    if unseen := sorted(job.unseen | idle):
+    if job.older:
+        yield message(codes.MISSING_LATER_DUMPS, ranks=sorted(job.older))
+    if unseen := sorted((job.unseen | idle) - job.older):
         yield message(codes.MISSING_UNSEEN_CALL, ranks=unseen)
     if job.misnumbered:
         labels = [job.groups.communicators[comm_id].label for comm_id in sorted(job.misnumbered)]

@@ -15,6 +15,7 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
+from comminsight.analysis.clock import SYNCHRONISING_OPS
 from comminsight.format.flight_recorder import FlightCounters
 from comminsight.format.flight_recorder_entry import FlightEntry
 from comminsight.model.event import UNBOUNDED_NS
@@ -44,6 +45,7 @@ class FlightJob:
     newest_ns: int  # the newest stamp, on clocks of which nobody knows how well they agree
     is_gloo: bool  # all that was recorded was recorded by gloo
     unseen: frozenset[int]  # ranks that may be in a call of which there is no entry
+    older: frozenset[int] = frozenset()  # ranks whose dumps are of an earlier time than others
 
     def comm_id(self, rank: int, pg_id: int) -> int:
         """The communicator of a rank's own number of a group; -1 where that is not known, or the
@@ -98,7 +100,26 @@ def flight_job(dumps: Sequence[RankDump], groups: JobGroups) -> FlightJob:
         is_gloo={entry.backend for one in dumps for entry in one.dump.entries} == {"gloo"},
         unseen=frozenset(rank for rank, own in calls.items() if own.is_inside_unseen),
     )
+    older = _older(job)
+    job = dataclasses.replace(job, unseen=job.unseen | older, older=older)
     return _with_hidden_p2p(job) if job.is_gloo else job
+
+
+def _older(job: FlightJob) -> frozenset[int]:
+    """Ranks that have not called what is over on others and needs them: their dumps were written
+    before, or in an earlier attempt of the job."""
+    over: dict[int, int] = {}
+    for rank, own in job.calls.items():
+        for call in own.collectives:
+            if call.is_over and call.op in SYNCHRONISING_OPS:
+                comm_id = job.comm_id(rank, call.pg_id)
+                over[comm_id] = max(call.seq, over.get(comm_id, 0))
+    return frozenset(
+        rank
+        for rank in job.calls
+        for entry in _collective_progress(job, rank)
+        if entry.last_entered < over.get(entry.comm_id, 0)
+    )
 
 
 def _is_early(one: RankDump) -> bool:

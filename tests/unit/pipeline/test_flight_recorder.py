@@ -307,3 +307,25 @@ def test_a_counter_without_an_entry_may_be_of_messages_that_no_dump_shows(tmp_pa
     assert {op.global_rank for op in report.event.in_flight} == {2}
     assert report.verdict.culprits == ()
     assert report.verdict.cause is Cause.NO_VERDICT
+
+
+@pytest.mark.parametrize("n_before", [2, 3, 4])
+def test_a_dump_of_an_earlier_time_is_evidence_against_nobody(
+    n_before: int, tmp_path: Path
+) -> None:
+    """Rank 2's is of when it had made ``n_before`` calls; the others had finished four by theirs,
+    and waited for rank 1 in the fifth."""
+    later = world_job(4)
+    later.host_stops[1] = 4
+    write_dumps(tmp_path, later.play(), ranks=[0, 1, 3])
+    earlier = world_job(4)
+    earlier.host_stops[2] = n_before
+    write_dumps(tmp_path, earlier.play(), ranks=[2])
+    verdict = diagnose_flight_recorder([tmp_path]).verdict
+    older = [one.params for one in verdict.missing if one.code == codes.MISSING_LATER_DUMPS]
+    if n_before < 4:
+        assert older == [{"ranks": [2]}]
+        assert verdict.culprits in {(), (1,)}
+    else:  # nothing tells it from a rank that has not come
+        assert older == []
+        assert verdict.culprits == (1, 2)
