@@ -29,7 +29,7 @@ import msgspec
 import numpy as np
 
 from comminsight.semantics.comm_table import CommTable
-from comminsight.semantics.learn_close import close_until_open
+from comminsight.semantics.learn_close import MIN_BLOCKS, close_until_open
 from comminsight.semantics.learn_norm import close_at_norm
 from comminsight.semantics.learn_pipeline import close_in_flight
 from comminsight.semantics.matcher import sound_suffix
@@ -40,8 +40,6 @@ from comminsight.semantics.work import with_work
 
 _MAX_BLOCK = 512  # gradient ops per step
 _MAX_GRADIENTS = 8192  # gradient ops looked at
-MIN_BLOCKS = 3
-MIN_BLOCKS_AT_END = 2  # where no more ops will come
 _MAX_PAUSED_BLOCK = 64
 _MIN_PAUSED_BLOCKS = 4
 _MIN_PAUSED_RATIO = 0.9

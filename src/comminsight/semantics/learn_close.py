@@ -3,7 +3,8 @@
 Every step has an Anchor, and what follows it up to the next Open is the same in most steps
 (parameter gathers, norms, a report of the loss). The longest beginning of these runs that most
 steps share, behind the Anchor, is the Close; what only some steps add to it (a log, an evaluation,
-a checkpoint) lies between the steps.
+a checkpoint) lies between the steps. A step that has lost a record there says nothing from that
+record on.
 """
 
 from __future__ import annotations
@@ -21,9 +22,13 @@ from comminsight.semantics.symbols import N_OPS, Columns, SymbolCoder, columns_o
 from comminsight.semantics.template import Symbol, Template
 
 TOO_FEW_STEPS = "too_few_anchored_steps"
+MIN_BLOCKS = 3
+MIN_BLOCKS_AT_END = 2  # where no more ops will come
+_MIN_DISPUTED_BLOCKS = 6  # where they do not agree: of three, one that lost a record outweighs much
 _MAX_BLOCKS = 256
 _MAX_RUN = 512  # ops
-_SHARED = 0.75  # of the steps must agree
+_SHARED = 0.75  # of the steps that agree so far must agree on the next op
+_LEFT = 0.5  # of all steps must agree to the last op: no more lose a record behind the anchor
 
 
 def close_until_open(
@@ -35,7 +40,9 @@ def close_until_open(
     runs = _runs(opens, anchors, columns.role_op, is_inside=template.is_close_inside_open)
     if len(runs) < min_blocks:
         return TOO_FEW_STEPS
-    shared = _shared_beginning(runs)
+    shared, is_disputed = _shared_beginning(runs)
+    if is_disputed and min_blocks > MIN_BLOCKS_AT_END and len(runs) < _MIN_DISPUTED_BLOCKS:
+        return TOO_FEW_STEPS
     tail = tuple((_symbol_of(code),) for code in shared)
     closes = tuple((*anchor, *tail) for anchor in template.anchors)
     return msgspec.structs.replace(template, closes=closes)
@@ -70,18 +77,19 @@ def _runs(
     return runs
 
 
-def _shared_beginning(runs: Items[tuple[int, ...]]) -> tuple[int, ...]:
-    """The longest beginning that most runs share."""
+def _shared_beginning(runs: Items[tuple[int, ...]]) -> tuple[tuple[int, ...], bool]:
+    """The longest beginning that most runs share, each as far as it agrees; and whether it ends
+    where half of them go on alike."""
     shared: tuple[int, ...] = ()
     alive = list(runs)
     while True:
         n = len(shared)
         following = Counter(run[n] for run in alive if len(run) > n)
         if not following:
-            return shared
+            return shared, False
         code, n_times = following.most_common(1)[0]
-        if n_times < _SHARED * len(runs):
-            return shared
+        if n_times < max(_SHARED * len(alive), _LEFT * len(runs)):
+            return shared, n_times >= _LEFT * len(alive)
         shared = (*shared, code)
         alive = [run for run in alive if len(run) > n and run[n] == code]
 

@@ -19,8 +19,8 @@ from comminsight.model.topology import SessionIdentity
 from comminsight.model.views import TemplateScore
 from comminsight.semantics.boundary import BoundaryMachine
 from comminsight.semantics.comm_table import CommTable
-from comminsight.semantics.learn import MIN_BLOCKS, MIN_BLOCKS_AT_END, resolve
-from comminsight.semantics.learn_close import TOO_FEW_STEPS
+from comminsight.semantics.learn import resolve
+from comminsight.semantics.learn_close import MIN_BLOCKS, MIN_BLOCKS_AT_END, TOO_FEW_STEPS
 from comminsight.semantics.losses import LossLog
 from comminsight.semantics.matcher import Matcher
 from comminsight.semantics.parts import LOOK_LIKE_PARTS, blocks_of, content_period
@@ -42,7 +42,7 @@ REASON_GROUPS = "groups_not_seen"
 _TOPOLOGY_REASONS = {REASON_TOPOLOGY, REASON_GROUPS}
 _NEVER_AGAIN = {REASON_FORBIDDEN, REASON_TOPOLOGY}
 _MAY_STILL_COME = {REASON_NO_STEPS, REASON_TOO_FEW_OPS, TOO_FEW_STEPS}
-_LEARNING_STEPS = 5  # by then one with an anchor in every step has learnt what it needs
+_LEARNING_STEPS = 8  # by then one with an anchor in every step has learnt what it needs
 _ROLE_OPS = 1024  # what these do not tell of a role, more will hardly tell
 _MAX_LEARNING_OPS = 98_304  # within what a session holds at most
 _PAUSED_STEPS = 64  # of a template that pauses may refute: four rounds of 16 microbatches

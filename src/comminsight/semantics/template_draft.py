@@ -14,7 +14,8 @@ import msgspec
 import numpy as np
 
 from comminsight.semantics.boundary import BoundaryMachine
-from comminsight.semantics.learn import MIN_BLOCKS_AT_END, resolve
+from comminsight.semantics.learn import resolve
+from comminsight.semantics.learn_close import MIN_BLOCKS_AT_END
 from comminsight.semantics.losses import LossLog
 from comminsight.semantics.op_kinds import NUMBERS_BYTES, Detail, Kind, KindTable, position_of
 from comminsight.semantics.parts import blocks_of, content_period

@@ -58,7 +58,9 @@ def learnt(letters: str, template: Template = UNTIL_OPEN) -> str:
         ("aaAGB aaAGB aaAGB a", "AGB"),
         ("aaAGB aaAGB aaAGBX aaAGB a", "AGB"),  # a barrier now and then lies between
         ("aaAGBX aaAGBX aaAGBX aaAGB a", "AGBX"),  # three of four
-        ("aaAGB aaAB aaAGB aaAG a", "AG"),
+        ("aaAGB aaAB aaAGB aaAG a", "too_few_anchored_steps"),  # more steps will tell
+        ("aaAGB aaAG aaAGB aaAG aaAGB aaAG a", "AG"),  # they do not agree on more
+        ("aAGBXG aAGBXG aABXG aAGBXG aAGXG aAGBXG aAGBG aAGBXG a", "AGBXG"),  # three lost one each
         ("aAA aAA aAA a", "AA"),  # the first anchor of a step counts
         ("GB aaAG aaAG aaAG a", "AG"),  # what stands before the first step is not looked at
         ("aaAG aaAG a", "too_few_anchored_steps"),

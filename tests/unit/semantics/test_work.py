@@ -6,8 +6,8 @@ import pytest
 
 from comminsight.semantics.comm_table import CommTable
 from comminsight.semantics.lead import total
-from comminsight.semantics.learn import MIN_BLOCKS, MIN_BLOCKS_AT_END, resolve
-from comminsight.semantics.learn_close import TOO_FEW_STEPS
+from comminsight.semantics.learn import resolve
+from comminsight.semantics.learn_close import MIN_BLOCKS, MIN_BLOCKS_AT_END, TOO_FEW_STEPS
 from comminsight.semantics.template import Template
 from comminsight.semantics.work import ENDS_WITHOUT_WORK
 from tests.builders import comm_row
