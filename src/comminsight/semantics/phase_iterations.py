@@ -114,7 +114,7 @@ class IterationSnapshot(msgspec.Struct, frozen=True, array_like=True):
     samples: list[tuple[int, int, int]]
     rule: IterationRule | None
     largest_bytes: int
-    rows: Running
+    running: Running
 
 
 class IterationKinds:
@@ -181,7 +181,7 @@ class IterationKinds:
         """Continue from a snapshot."""
         self._samples = [Iteration(*own) for own in snapshot.samples]
         self._rule, self._largest_bytes = snapshot.rule, snapshot.largest_bytes
-        self._running = msgspec.structs.replace(snapshot.rows)
+        self._running = msgspec.structs.replace(snapshot.running)
 
 
 def learnt(samples: list[Iteration]) -> IterationRule | None:

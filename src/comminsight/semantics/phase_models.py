@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from comminsight.model.step import PhaseKind
-from comminsight.semantics.phase_plan import PlannedPhase, start_of, sync_phase
+from comminsight.semantics.phase_plan import PlannedPhase, stretch, sync_phase
 from comminsight.semantics.phase_symbols import N_WEIGHTS, Sign, weight_of
 
 MAX_FIRST_GRADIENTS = 64  # of the first step; more are no models
@@ -28,14 +28,14 @@ def first_gradients(numbers: np.ndarray, signs: np.ndarray) -> tuple[int, ...]:
 
 
 def backward_passes(
-    numbers: np.ndarray, signs: np.ndarray, gradients: np.ndarray, first: tuple[int, ...]
+    numbers: np.ndarray, signs: np.ndarray, gradients: np.ndarray, of_first_step: tuple[int, ...]
 ) -> list[PlannedPhase]:
     """What lies between the first and the last of these reductions, and gradients in flight.
 
-    ``first`` are the ``first_gradients`` of the session. What lies between two passes, or in one
-    that other ops break into, is UNKNOWN.
+    ``of_first_step`` are the ``first_gradients`` of the session. What lies between two passes, or
+    in one that other ops break into, is UNKNOWN.
     """
-    passes = _one_engine(signs, gradients) or _passes(numbers, gradients, first)
+    passes = _one_engine(signs, gradients) or _passes(numbers, gradients, of_first_step)
     is_known = bool(passes)
     passes = passes or [gradients[n : n + 1] for n in range(len(gradients))]
     plan: list[PlannedPhase] = []
@@ -44,19 +44,21 @@ def backward_passes(
         if _is_whole(own) and len(own) > 1:
             plan += _between(at, int(own[0]))
             at = int(own[-1])
-            plan.append(_stretch(PhaseKind.BACKWARD, int(own[0]), at))
+            plan.append(stretch(PhaseKind.BACKWARD, int(own[0]), at))
     plan += _between(at, end)
     is_shown = is_known or (_is_whole(gradients) and len(gradients) <= _MAX_SYNCS)
     shown = [own for own in passes if is_shown and _is_whole(own)]
     return plan + [sync_phase(int(own[0]), int(own[-1]), len(own)) for own in shown]
 
 
-def _passes(numbers: np.ndarray, gradients: np.ndarray, first: tuple[int, ...]) -> list[np.ndarray]:
+def _passes(
+    numbers: np.ndarray, gradients: np.ndarray, of_first_step: tuple[int, ...]
+) -> list[np.ndarray]:
     """The reductions of each pass: in order, as many bytes each as the first step says."""
     sums = np.cumsum([weight_of(number) for number in numbers[gradients].tolist()])
     sums %= N_WEIGHTS
     cuts = [0]
-    for wanted in (np.cumsum(first, dtype=np.int64) % N_WEIGHTS).tolist():
+    for wanted in (np.cumsum(of_first_step, dtype=np.int64) % N_WEIGHTS).tolist():
         found = np.flatnonzero(sums[cuts[-1] :] == wanted)
         if not len(found):
             return []
@@ -80,8 +82,4 @@ def _is_whole(ops: np.ndarray) -> bool:
 
 
 def _between(first: int, until: int) -> list[PlannedPhase]:
-    return [_stretch(PhaseKind.UNKNOWN, first, until)] if until > first else []
-
-
-def _stretch(kind: PhaseKind, first: int, until: int) -> PlannedPhase:
-    return PlannedPhase(kind, start_of(first), start_of(until), until - first)
+    return [stretch(PhaseKind.UNKNOWN, first, until)] if until > first else []

@@ -62,6 +62,11 @@ def whole(kind: PhaseKind, n_ops: int) -> PlannedPhase:
     return PlannedPhase(kind, start_of(0), end_of(n_ops - 1), n_ops)
 
 
+def stretch(kind: PhaseKind, first: int, until: int, microbatch: int = -1) -> PlannedPhase:
+    """From the start of op ``first`` to that of op ``until``."""
+    return PlannedPhase(kind, start_of(first), start_of(until), until - first, microbatch)
+
+
 def signs_of(numbers: np.ndarray) -> np.ndarray:
     """The signs of a step's ops, small all-reduces told apart by the company they keep: with
     sharded gradients they are norms, otherwise gradients."""

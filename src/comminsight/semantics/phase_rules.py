@@ -17,7 +17,7 @@ from comminsight.semantics.phase_plan import (
     gradient_sync,
     optimizer,
     signs_of,
-    start_of,
+    stretch,
     sync_phase,
     where,
     whole,
@@ -28,12 +28,12 @@ from comminsight.semantics.phase_tensor import tensor_passes
 
 
 def plan_of(
-    numbers: np.ndarray, *, is_iteration: bool = False, first: tuple[int, ...] = ()
+    numbers: np.ndarray, *, is_iteration: bool = False, of_first_step: tuple[int, ...] = ()
 ) -> Plan:
     """The phases of a step with these op numbers (``phase_signs``), at least one op.
 
     ``is_iteration``: the step is an iteration of a serving job, a forward pass from end to end.
-    ``first`` are the ``first_gradients`` of the session.
+    ``of_first_step`` are the ``first_gradients`` of the session.
     """
     if is_iteration:
         return (whole(PhaseKind.FORWARD, len(numbers)),)
@@ -45,7 +45,7 @@ def plan_of(
     elif is_sharded(signs):
         plan = sharded_plan(numbers, signs)
     else:
-        plan = _replicated_plan(numbers, signs, first)
+        plan = _replicated_plan(numbers, signs, of_first_step)
     return tuple(plan) or (whole(PhaseKind.UNKNOWN, len(signs)),)
 
 
@@ -64,11 +64,11 @@ def _replicated_plan(
         plan += passes
     elif len(inside):
         until = last if inside[-1] > first else first
-        plan.append(_stretch(PhaseKind.UNKNOWN, 0, until))
+        plan.append(stretch(PhaseKind.UNKNOWN, 0, until))
     else:
-        plan += [_stretch(PhaseKind.UNKNOWN, 0, first)] if first else []
+        plan += [stretch(PhaseKind.UNKNOWN, 0, first)] if first else []
         if (signs == Sign.REDUCE_ROOT).any():  # in every microbatch, perhaps
-            return [*plan, _stretch(PhaseKind.UNKNOWN, first, last), *optimizer(signs)]
+            return [*plan, stretch(PhaseKind.UNKNOWN, first, last), *optimizer(signs)]
         plan += backward_passes(numbers, signs, gradients, of_first_step)
         return [*plan, *optimizer(signs)]
     return [*plan, *gradient_sync(signs), *optimizer(signs)]
@@ -83,8 +83,4 @@ def _layer_norms(signs: np.ndarray, inside: np.ndarray) -> list[PlannedPhase]:
     if not len(tail) or len(where(signs[tail], REDUCED_INSIDE)) < len(tail):
         return []
     first, last = int(tail[0]), int(tail[-1])
-    return [_stretch(PhaseKind.UNKNOWN, 0, first), sync_phase(first, last, len(tail))]
-
-
-def _stretch(kind: PhaseKind, first: int, until: int) -> PlannedPhase:
-    return PlannedPhase(kind, start_of(first), start_of(until), until - first)
+    return [stretch(PhaseKind.UNKNOWN, 0, first), sync_phase(first, last, len(tail))]

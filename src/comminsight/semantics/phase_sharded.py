@@ -18,12 +18,12 @@ from comminsight.semantics.phase_plan import (
     counted,
     gradient_sync,
     optimizer,
-    start_of,
+    stretch,
 )
 from comminsight.semantics.phase_symbols import Sign
+from comminsight.semantics.rounds import FORWARD_GATHERS
 
-_MIN_IN_A_ROW = 3  # gathers: the backward pass has at most two, one of them ahead
-_MAX_ALONE = 2  # rounds
+_MAX_ALONE = 2  # rounds: of so few, one may be an evaluation
 _FIRST_SCATTER_AFTER = 2  # gathers of a backward pass, one of them ahead
 
 
@@ -47,7 +47,7 @@ def sharded_plan(numbers: np.ndarray, signs: np.ndarray) -> list[PlannedPhase]:
     bounds = [*_microbatch_starts(signs, gathers), int(scatters[-1]) + 1]
     plan: list[PlannedPhase] = []
     if bounds[0] > 0:
-        plan.append(_phase(PhaseKind.UNKNOWN, 0, bounds[0], -1))
+        plan.append(stretch(PhaseKind.UNKNOWN, 0, bounds[0]))
     rounds = [
         (gathers[(gathers >= first) & (gathers < until)],
          scatters[(scatters >= first) & (scatters < until)])
@@ -89,7 +89,7 @@ def _microbatch_starts(signs: np.ndarray, gathers: np.ndarray) -> list[int]:
     edges = np.flatnonzero(np.diff(is_gather.astype(np.int8), prepend=0, append=0))
     starts = [int(gathers[0])]
     for first, until in edges.reshape(-1, 2).tolist():
-        if first > 0 and until - first >= _MIN_IN_A_ROW and moves[first] <= gathers[-1]:
+        if first > 0 and until - first >= FORWARD_GATHERS and moves[first] <= gathers[-1]:
             starts.append(int(moves[first]))
     return starts
 
@@ -101,22 +101,24 @@ def _passes(
     end = int(scatters[-1])
     if n_scatters < n_gathers <= 2 * n_scatters and _is_turn(gathers, scatters, n_scatters):
         turn = int(gathers[n_scatters])
-        return [_phase(PhaseKind.FORWARD, int(gathers[0]), turn, nth),
-                _phase(PhaseKind.BACKWARD, turn, end, nth)]  # fmt: skip
+        return [stretch(PhaseKind.FORWARD, int(gathers[0]), turn, nth),
+                stretch(PhaseKind.BACKWARD, turn, end, nth)]  # fmt: skip
     if n_scatters == n_gathers and gathers[-1] < scatters[0]:
         last, first_scatter = int(gathers[-1]), int(scatters[0])
         # microbatches that neither gather nor scatter may lie between: the backward pass is the
         # last one's
-        return [_phase(PhaseKind.FORWARD, int(gathers[0]), last, nth),
-                _phase(PhaseKind.UNKNOWN, last, first_scatter, -1),
-                _phase(PhaseKind.BACKWARD, first_scatter, end, -1)]  # fmt: skip
+        return [stretch(PhaseKind.FORWARD, int(gathers[0]), last, nth),
+                stretch(PhaseKind.UNKNOWN, last, first_scatter),
+                stretch(PhaseKind.BACKWARD, first_scatter, end)]  # fmt: skip
     if is_only and (turns := _accumulated(gathers, scatters)):
         starts = [*turns, end]
         return [
-            _phase(PhaseKind.BACKWARD if n % 2 else PhaseKind.FORWARD, start, starts[n + 1], n // 2)
+            stretch(
+                PhaseKind.BACKWARD if n % 2 else PhaseKind.FORWARD, start, starts[n + 1], n // 2
+            )
             for n, start in enumerate(turns)
         ]
-    return [_phase(PhaseKind.UNKNOWN, int(gathers[0]), end, -1)]
+    return [stretch(PhaseKind.UNKNOWN, int(gathers[0]), end)]
 
 
 def _is_turn(gathers: np.ndarray, scatters: np.ndarray, turn: int) -> bool:
@@ -154,7 +156,3 @@ def _is_even(steps: np.ndarray, period: int) -> bool:
     if n_rounds <= _MAX_ALONE and (steps[period - 1 :: period] > 1).any():
         return False
     return bool((steps[period:] == steps[:-period]).all())
-
-
-def _phase(kind: PhaseKind, first: int, until: int, microbatch: int) -> PlannedPhase:
-    return PlannedPhase(kind, start_of(first), start_of(until), until - first, microbatch)

@@ -19,6 +19,7 @@ from comminsight.semantics.phase_plan import (
     end_of,
     passes_end,
     start_of,
+    stretch,
     where,
 )
 from comminsight.semantics.phase_symbols import INSIDE, Sign
@@ -48,7 +49,7 @@ def tensor_passes(signs: np.ndarray) -> list[PlannedPhase]:
     plan: list[PlannedPhase] = []
     first = batches[0]
     if first > 0:
-        plan.append(PlannedPhase(PhaseKind.UNKNOWN, start_of(0), start_of(first), first))
+        plan.append(stretch(PhaseKind.UNKNOWN, 0, first))
     for nth, batch in enumerate(batches):
         is_last = nth + 1 == len(batches)
         until = len(signs) if is_last else batches[nth + 1]

@@ -239,7 +239,7 @@ class PhaseTrace:
         plan = plan_of(
             np.frombuffer(key, np.uint32),
             is_iteration=self._is_iteration,
-            first=self._of_first_step,
+            of_first_step=self._of_first_step,
         )
         self._plans[key] = made = _compiled(plan)
         return made

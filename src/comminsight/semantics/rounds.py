@@ -17,7 +17,7 @@ from comminsight.model.step import StepSummary
 from comminsight.semantics.pauses import MIN_Z, period_of, rank_z
 
 LOOK_LIKE_SEVERAL = "steps_look_like_several"  # why a template is not taken
-FORWARD_GATHERS = 3  # a backward pass gathers one or two units ahead
+FORWARD_GATHERS = 3  # in a row: a backward pass has at most two, one of them ahead
 _MIN_ROUNDS = 2  # in all: fewer have no pause between them
 _LONGER = 0.005  # of a round: by less the optimizer of no job is done
 _USUAL = 0.5  # of the steps have several rounds

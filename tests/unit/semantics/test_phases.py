@@ -139,7 +139,7 @@ def reduced(*sizes: int) -> np.ndarray:
 def test_models_are_told_by_the_first_step(
     first: tuple[int, ...], sizes: tuple[int, ...], expected: str
 ) -> None:
-    assert shown(plan_of(reduced(*sizes), first=first)).startswith(expected)
+    assert shown(plan_of(reduced(*sizes), of_first_step=first)).startswith(expected)
 
 
 def test_weights_stand_for_bytes() -> None:
