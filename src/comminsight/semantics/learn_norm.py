@@ -52,7 +52,7 @@ def close_at_norm(
     scatter, small = template.anchors[0]
     ends = _ends(template, rows, comms)
     is_told = ends.n_gathers >= 0
-    if is_told.sum() < min_blocks - 1 or not len(is_told):
+    if is_told.sum() < max(min_blocks - 1, 1):
         return TOO_FEW_STEPS
     sizes = set(np.unique(ends.size_bytes[is_told]).tolist())
     closing = {size for size in sizes if _is_before_forward(ends, size)}
