@@ -37,7 +37,7 @@ NEXT_STEP = (
 KNOWN_VERSIONS = frozenset({1, 2})  # before the dot: what is behind it only adds
 _RANK = re.compile(r"\d{1,7}", re.ASCII)
 _VERSION = re.compile(r"(\d{1,4})(?:\.\d{1,6})*", re.ASCII)
-_JSON_KEYS = (b'"entries"', b'"pg_config"', b'"pg_status"')
+_KEYS = (b"entries", b"pg_config", b"pg_status", b"profiling_name")
 
 
 class FlightGroup(msgspec.Struct, frozen=True):
@@ -76,9 +76,11 @@ class FlightDump(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_flight_recorder(data: bytes) -> bool:
-    """Whether the bytes look like a dump: a pickle, or JSON with one of its keys."""
+    """Whether the bytes look like a dump: a pickle or JSON in which one of its keys stands."""
+    if is_pickle(data):
+        return any(key in data for key in _KEYS)
     is_table = data.lstrip()[:1] == b"{"
-    return is_pickle(data) or (is_table and any(key in data for key in _JSON_KEYS))
+    return is_table and any(b'"%b"' % key in data for key in _KEYS)
 
 
 def parse_flight_recorder(data: bytes, *, path: str = "") -> FlightDump:

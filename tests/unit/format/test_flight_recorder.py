@@ -209,6 +209,8 @@ def test_text_that_is_no_dump_is_refused(data: bytes) -> None:
     [
         (dumped([]), True),
         (b' \n{"comm_lib_version":"","entries":[]}', True),
+        (pickle.dumps([BEFORE_2], 2), True),
+        (pickle.dumps({"state": [1, 2]}, 2), False),
         (b'{"0": {"name": "0", "ranks": [0]}}', False),
         (b"# notes", False),
         (b"", False),
