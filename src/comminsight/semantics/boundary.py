@@ -203,7 +203,7 @@ class BoundaryMachine:
     def _begin_work(self, step: OpenStep, works: Hits) -> bool:
         """Whether the step's work has begun; leaves out what stands before its lead."""
         work = works.next_from(step.first.position, step.open_last)
-        while self.template.is_lead_work and work and not self._lead.is_before(step, work[0]):
+        while self.template.is_lead_work and work and not self._lead.stands_before(step, work[0]):
             work = works.next_from(work[0] + 1, work[1] + 1)
         if work is None:
             return False

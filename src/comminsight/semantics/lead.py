@@ -30,12 +30,12 @@ from comminsight.semantics.symbols import (
 from comminsight.semantics.template import Template
 
 Counts = tuple[tuple[int, int], ...]  # (kind, ops) in ascending order of kinds
-_NUMBERS_BYTES = 64
+_NUMBERS_BYTES = 64  # up to here numbers, beyond it data
 # a lead and as many ops of further microbatches differ by what a step has once: of a kind, and
 # altogether
 _MAX_APART = 2
 _LEAST_APART = 1.5
-_SHARE_APART = 0.1  # of the lead
+_SHARE_APART = 0.1  # of the lead; of a long one more may differ
 
 
 class OpenStep(msgspec.Struct, kw_only=True):
@@ -61,7 +61,7 @@ class OpenStep(msgspec.Struct, kw_only=True):
 
 
 class Excess(IntEnum):
-    """What stands before a lead: as more of the same, in other proportions, or of other kinds."""
+    """What stands before a lead: more of the same, its kinds in other proportions, or others."""
 
     ALIKE = 0
     UNLIKE = 1
@@ -134,7 +134,7 @@ class LeadWatch:
         if not self.n_ops or first <= opened:
             self.is_usual = first == opened
             return opened
-        found = self._before(step, work)
+        found = self._excess(step, work)
         is_out = found is Excess.FOREIGN or (found is Excess.UNLIKE and self.is_usual)
         self.is_usual = found is Excess.FOREIGN
         return first if is_out else opened
@@ -152,9 +152,9 @@ class LeadWatch:
             codes = kinds(self._held.between(first, until), self._comms)
             step.gone, step.gone_until = merged(step.gone, counted(codes)), until
 
-    def is_before(self, step: OpenStep, end: int) -> bool:
-        """Whether what the step has before an end are ops of the kinds of a lead, or end with a
-        lead."""
+    def stands_before(self, step: OpenStep, end: int) -> bool:
+        """Whether what the step has before an end is a lead at its end, or ops of the kinds of one
+        in whatever numbers."""
         held = self._from_first(step, end)
         n_ops = end - step.first.position
         if n_ops > self.n_ops and self._is_beginning(held):
@@ -162,7 +162,7 @@ class LeadWatch:
         whole = merged(step.gone, counted(kinds(held, self._comms)))
         return has_same_kinds(whole, self._template.lead)
 
-    def _before(self, step: OpenStep, work: int) -> Excess:
+    def _excess(self, step: OpenStep, work: int) -> Excess:
         """What stands before the lead of this work; more of the same if that is none."""
         held = self._from_first(step, work)
         if not self._is_beginning(held):

@@ -56,7 +56,8 @@ class _Block(NamedTuple):
 
 
 class _Hits(NamedTuple):
-    """Completions of Open, of Anchor (or Close) and of the work."""
+    """Completions of Open, of Anchor (or Close) and of the work; ``is_inside`` is the template's
+    ``is_close_inside_open``."""
 
     opens: Hits
     ends: Hits
@@ -186,11 +187,13 @@ def _tried(hits: _Hits) -> list[_Block]:
         if end is None or following is None:
             break
         before, behind = works.next_from(first, last), works.next_from(end[1] + 1)
-        is_before = before is not None and before[1] <= end[1]
-        is_behind = not is_before and behind is not None and behind[1] < following[0]
-        if is_behind and behind is not None and _n_between(ends, behind[0], following[0]):
-            is_before, is_behind = True, False  # that end is the step's
-        blocks.append(_Block(first, first if is_before or is_behind else -1, is_behind, 0))
+        work, is_behind = -1, False
+        if before is not None and before[1] <= end[1]:
+            work = before[0]
+        elif behind is not None and behind[1] < following[0]:
+            work = behind[0]
+            is_behind = not _n_between(ends, work, following[0])  # an end there is the step's
+        blocks.append(_Block(first, work, is_behind, n_empty=0))
         found = following
     return blocks
 
