@@ -137,9 +137,19 @@ def _with_hidden_p2p(job: FlightJob) -> FlightJob:
     may_hide = any(own.may_hide_p2p for own in job.calls.values())
     in_flight = _places(job, is_over=False)
     has_moved_on = not in_flight.isdisjoint(_places(job, is_over=True))
+    may_hide |= _lacks_members(job)
     if n_silent > 1 or may_hide or has_moved_on or not _all_wait_for(job, idle):
         return dataclasses.replace(job, unseen=job.unseen | idle)
     return job
+
+
+def _lacks_members(job: FlightJob) -> bool:
+    """Whether some group has members of which there is no dump: those that a gather counts, or the
+    partners of a rank that is alone in it."""
+    return any(
+        -1 in one.members or (one.comm_id in job.groups.assumed and len(one.members) == 1)
+        for one in job.groups.communicators
+    )
 
 
 def _all_wait_for(job: FlightJob, ranks: frozenset[int]) -> bool:
