@@ -31,13 +31,13 @@ _NONE = np.zeros(0, np.int64)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exchanges:
-    """The exchanges of data among all members in order: bytes that this rank sent, begin and end;
-    and how many exchanges carried counts only."""
+    """The exchanges of data among all members in order: bytes that this rank sent, begin and end.
+    ``n_of_counts`` others carried counts only."""
 
     sizes: np.ndarray = field(default_factory=lambda: _NONE)
     starts_ns: np.ndarray = field(default_factory=lambda: _NONE)
     ends_ns: np.ndarray = field(default_factory=lambda: _NONE)
-    n_counted: int = 0
+    n_of_counts: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -29,7 +29,7 @@ _COMPARABLE = 0.15  # shortest time between exchanges, of the long ones
 def exchange_clues(mix: OpMix) -> Iterable[Clue]:
     """For EP or CP; nothing where equal exchanges might be either."""
     own = mix.exchanges
-    if own.n_counted:
+    if own.n_of_counts:
         yield Clue(CommRole.EP, 3.0, "counts_before_exchanges")
     elif len(own.sizes) < _LEAST or mix.counts:
         return
@@ -98,8 +98,8 @@ def _is_in_pairs(own: Exchanges) -> bool:
 
 
 def _idle_ns(own: Exchanges) -> np.ndarray:
-    idle: np.ndarray = own.starts_ns[1:] - own.ends_ns[:-1]
-    return idle
+    idle_ns: np.ndarray = own.starts_ns[1:] - own.ends_ns[:-1]
+    return idle_ns
 
 
 def _tight_runs(own: Exchanges) -> np.ndarray:

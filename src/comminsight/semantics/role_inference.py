@@ -45,8 +45,10 @@ from comminsight.semantics.role_rhythm import (
 from comminsight.semantics.role_shards import shard_pairs
 
 BESIDE_GRADIENTS = "gathers_beside_gradients"
-_FEW_PER_STEP = 12
-_OFTEN, _RARELY = 0.6, 0.3
+_FEW_PER_STEP = 12  # data ops: buckets, not layers
+_OFTEN, _RARELY = 0.6, 0.3  # of the rounds of transfers
+_REPEATED = 2  # rounds of transfers per step that it lies in
+_LEAST_DATA, _PER_STEP = 2, 0.5  # ops that make data the purpose of the world's only group
 _SYNCHRONISING = (Op.ALL_REDUCE, Op.ALL_GATHER, Op.REDUCE_SCATTER, Op.REDUCE)
 
 
@@ -101,12 +103,13 @@ class _Session:
 
     def purpose(self) -> Iterable[Clue]:
         """Clues for the one communicator of the world, as if it did not span it."""
+        least = max(_PER_STEP * self._n_steps, _LEAST_DATA)
         for mix in self._spanning if len(self._spanning) == 1 else ():
             if mix.n_exchanges:
                 yield from exchange_clues(mix)
             elif mix.has_p2p:
                 yield from p2p_clues(mix)
-            elif 2 * sum(mix.counts.get(op, 0) for op in _SYNCHRONISING) >= max(self._n_steps, 4):
+            elif sum(mix.counts.get(op, 0) for op in _SYNCHRONISING) >= least:
                 yield from self._of_data(mix)
 
     def _of(self, mix: OpMix) -> Iterable[Clue]:
@@ -266,7 +269,7 @@ class _Session:
         n_marks, n_occupied = self._occupied(mix)
         if n_marks < MIN_ROUNDS or n_occupied < _OFTEN * n_marks:
             return
-        is_repeated = self._n_steps and n_occupied / self._n_steps >= PAIR
+        is_repeated = self._n_steps and n_occupied / self._n_steps >= _REPEATED
         if is_repeated or self._is_densest(mix):
             yield Clue(CommRole.TP, 2.0, "between_all_transfers")
         elif self._exchanging:

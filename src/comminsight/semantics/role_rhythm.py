@@ -16,15 +16,19 @@ from comminsight.semantics.op_mix import REDUCING, OpMix
 
 _TIGHT = 0.05  # of an op's length: nothing was computed between two ops
 _MUCH = 10  # times an op's length: what lies between two steps' gradients
-_OVERLAPS = 0.3
+_OVERLAPS = 0.3  # of the ops begin before the one before them has ended
 _LEAST = 3  # of what recurs
 _ACTIVATIONS = 2  # gathers before a scatter: in the backward pass the inputs once more
-_SELDOM = 0.08
-_IN_TURNS, _SINGLE, _OFTEN = 0.7, 0.35, 0.6
+_SELDOM = 0.08  # of the runs; so many look strange where records are lost
+_IN_TURNS = 0.7  # of the scatters follow a gather
+_SINGLE = 0.35  # of the gathers' runs are of one: those of the forward pass
+_OFTEN = 0.6  # of the gathers
 _LONG, _EVEN = 2.5, 1.6  # longest stretch, of the usual one
+_KINDS_PER_ITERATION = 1.6  # sizes of its reductions: all of one, but for lost gathers
 _LARGER = 64  # times the largest gradients: less are numbers about the job
 _LAYERS = 4  # reductions of two layers
 _PASSES = 4  # reductions of a layer: two forward, two backward
+_NO_FORWARD = 4  # times the long pauses inside an iteration: a forward pass takes longer
 
 
 def is_two_way(mix: OpMix) -> bool:
@@ -188,13 +192,13 @@ def serves(mix: OpMix) -> bool:
     iteration = np.cumsum(is_gather)[~is_gather]
     n_iterations = len(np.unique(iteration))
     n_kinds = len(np.unique(iteration << 40 | mix.sizes[~is_gather]))
-    if n_kinds > _EVEN * n_iterations:
+    if n_kinds > _KINDS_PER_ITERATION * n_iterations:
         return False
     if len({size for size, _ in mix.reduced}) > 1:
         return True
     idle_ns, is_first = mix.starts_ns[1:] - mix.ends_ns[:-1], is_gather[:-1]
     inside_ns = np.quantile(idle_ns[~is_first & ~is_gather[1:]], 0.75)
-    return bool(np.median(idle_ns[is_first]) <= _LAYERS * inside_ns)
+    return bool(np.median(idle_ns[is_first]) <= _NO_FORWARD * inside_ns)
 
 
 def is_one_replica(mix: OpMix) -> bool:
