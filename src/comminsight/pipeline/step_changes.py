@@ -14,6 +14,7 @@ from comminsight.analysis.fail_slow import episodes_of
 from comminsight.capture.session import SessionData
 from comminsight.model.ops import NoticeReason
 from comminsight.model.records import notices
+from comminsight.model.step import PhaseKind, StepSummary
 from comminsight.model.verdict import Message, MessageParam
 
 REASONS = {
@@ -21,6 +22,7 @@ REASONS = {
     NoticeReason.OVERHEAD_GUARD: "change.overhead_guard",
 }
 Params = dict[str, MessageParam]
+_OF_ITERATIONS = {PhaseKind.FORWARD, PhaseKind.PREFILL, PhaseKind.DECODE}
 
 
 def step_changes(
@@ -65,10 +67,11 @@ def _rank_changes(aligned: Sequence[AlignedStep]) -> Iterator[Message]:
 
 
 def _slow_episodes(aligned: Sequence[AlignedStep]) -> Iterator[Message]:
-    """Steps that took longer for some time, on the ranks together."""
-    timed = [step for step in aligned if any(own.period_ns for own in step.members.values())]
+    """Steps that took longer for some time, on the ranks together. Iterations of a serving job do
+    not count: they are as long as what was asked for."""
+    timed = [step for step in aligned if any(map(_is_timed, step.members.values()))]
     periods_ns = [
-        float(np.median([own.period_ns for own in step.members.values() if own.period_ns]))
+        float(np.median([own.period_ns for own in step.members.values() if _is_timed(own)]))
         for step in timed
     ]
     for episode in episodes_of(periods_ns):
@@ -80,6 +83,11 @@ def _slow_episodes(aligned: Sequence[AlignedStep]) -> Iterator[Message]:
         code = "change.slower_for_a_time" if is_over else "change.slower"
         first = timed[episode.onset]
         yield _message(code, first.step, first.members, params)
+
+
+def _is_timed(own: StepSummary) -> bool:
+    kinds = {phase.kind for phase in own.phases}
+    return own.period_ns > 0 and not (kinds and kinds <= _OF_ITERATIONS)
 
 
 def _recording(

@@ -148,17 +148,28 @@ def test_microbatches_are_counted_where_the_ranks_agree():
     assert (told(4, 0, 4), told(4, 8), told(0)) == (4, 0, 0)
 
 
-@pytest.mark.parametrize(("last", "code"), [(59, "slower_for_a_time"), (99, "slower")])
-def test_steps_that_take_longer_are_told_with_how_long(last, code):
-    def period_ms(step):
-        return 150 if 40 <= step <= last else 100
-
-    steps = tuple(
+def steps_that_slow(first, last, **fields):
+    return tuple(
         AlignedStep(
-            step, {rank: summary(rank, step, period_ns=period_ms(step) * MS) for rank in (0, 1)}
+            step,
+            {
+                rank: summary(
+                    rank, step, period_ns=(150 if first <= step <= last else 100) * MS, **fields
+                )
+                for rank in (0, 1)
+            },
         )
         for step in range(100)
     )
+
+
+def test_iterations_are_as_long_as_what_was_asked_for():
+    assert step_changes(steps_that_slow(40, 99, phases=(phase("forward", 0, 80),)), ()) == ()
+
+
+@pytest.mark.parametrize(("last", "code"), [(59, "slower_for_a_time"), (99, "slower")])
+def test_steps_that_take_longer_are_told_with_how_long(last, code):
+    steps = steps_that_slow(40, last, phases=(phase("forward", 0, 30), phase("backward", 30, 80)))
     end = {"last": last} if code == "slower_for_a_time" else {}
     assert told(step_changes(steps, ())) == [
         (code, {
