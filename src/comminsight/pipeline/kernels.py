@@ -7,8 +7,10 @@ of another version, the reference is used.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from comminsight.analysis.waits import PairSums, Sweep, numpy_sweep
 from comminsight.pipeline.native_folder import native_folder
 
 LIBRARY_NAME = "libcomminsight-pairs.so"
+Kernel: TypeAlias = Callable[..., int]
 _VERSION = 1
 _OUT_OF_RANGE, _NO_MEMORY = 1, 2
 _MAX_SPREAD = 8  # instance numbers per row up to which a table of them is affordable
@@ -36,7 +39,7 @@ def pair_sweep() -> Sweep:
 
 
 @cache
-def _pair_waits(path: Path) -> ctypes._CFuncPtr | None:
+def _pair_waits(path: Path) -> Kernel | None:
     """The kernel of this library; None where it cannot be used."""
     try:
         library = ctypes.CDLL(str(path))
@@ -53,7 +56,7 @@ def _pair_waits(path: Path) -> ctypes._CFuncPtr | None:
 
 
 def _sweep(
-    kernel: ctypes._CFuncPtr,
+    kernel: Kernel,
     rank: np.ndarray,
     instance: np.ndarray,
     start_ns: np.ndarray,
