@@ -53,6 +53,7 @@ NORM, LOSS = ({"s n"}, False), ({"s *"}, True)
         ("gggg.ssl" * 3 + "gggg.ssn" * 3, NORM),  # both end something, the norm is unmistakable
         (("gggg.ssl" * 2 + "n") * 5, ({"s * n"}, False)),  # a loss per microbatch, then the norm
         (("gggg.ssl" + "gggg.ssn") * 5, NORM),
+        ("gggg.ssl" * 4 + "gggg.ssn" * 2 + "gggg.ssl", LOSS),  # a norm twice is none yet
         ("gggg.snggsngsl" * 5, ({"s l"}, True)),  # layer sums; the norm is a single number
         ("gggg.sngsngs" * 5, LOOK_LIKE_PARTS),  # layer sums, and nothing that ends a step
         ("ggsl" * 9, LOOK_LIKE_PARTS),  # two gathers are no forward pass
@@ -91,6 +92,9 @@ def test_three_of_four_are_followed_by_a_forward_pass(
 @pytest.mark.parametrize(("n_units", "expected"), [(15, NORM), (16, NORM), (17, LOSS)])
 def test_a_norm_has_a_number_for_each_unit(n_units: int, expected: tuple[set[str], bool]) -> None:
     assert closes(rows(("gggg." + "s" * n_units + "n") * 4)) == expected
+
+    behind_a_loss = rows(("gggg." + "s" * n_units + "ln") * 4)
+    assert closes(behind_a_loss) == (expected if expected == LOSS else ({"s * n"}, False))
 
 
 @pytest.mark.parametrize(("count", "expected"), [(3, ({"s 12"}, False)), (2, LOSS)])

@@ -10,12 +10,12 @@ import pytest
 
 from comminsight.model.ops import DType
 from comminsight.semantics.parts import (
-    MAX_PERIOD,
     UNKNOWN_PERIOD,
     Blocks,
     blocks_of,
     content_period,
 )
+from tests.builders import comm_row
 from tests.unit.semantics.found_steps import comms, even, rows, steps
 
 
@@ -72,7 +72,7 @@ def test_iterations_of_one_model_are_all_alike(contents: list[str], expected: in
     assert period(contents, is_iteration=True) == expected
 
 
-@pytest.mark.parametrize(("n", "expected"), [(MAX_PERIOD, MAX_PERIOD), (MAX_PERIOD + 1, 0)])
+@pytest.mark.parametrize(("n", "expected"), [(64, 64), (65, 0)])
 def test_the_longest_step(n: int, expected: int) -> None:
     assert period(["g" * (1 + i) for i in range(n)] * 4, is_iteration=True) == expected
 
@@ -125,9 +125,12 @@ def test_ops_in_the_order_of_their_start_keep_their_numbers() -> None:
 
 
 def test_gradients_are_floats_of_a_kibibyte_reduced_outside_of_the_model() -> None:
-    batch = rows("AsgnlAA")
-    batch["size_bytes"][5] = 1023
-    batch["dtype"][6] = DType.INT64
-    found = Blocks(batch, comms(), *(np.zeros(1, np.int64),) * 4)
-    assert found.is_gradient.tolist() == [True, True, False, False, False, False, False]
-    assert found.is_control.tolist() == [False, False, False, True, True, True, False]
+    batch = rows("AAsgnlAA")
+    batch["size_bytes"][6] = 1023
+    batch["dtype"][7] = DType.INT64
+    batch["comm_index"][1] = 2  # a tensor parallel group
+    table = comms()
+    table.add(comm_row(2, "0-1", 0, desc=b"tp:device"))
+    found = Blocks(batch, table, *(np.zeros(1, np.int64),) * 4)
+    assert np.flatnonzero(found.is_gradient).tolist() == [0, 2]
+    assert np.flatnonzero(found.is_control).tolist() == [4, 5, 6]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from comminsight.semantics.pauses import period_of
+from comminsight.semantics.parts import blocks_of
+from comminsight.semantics.pauses import pause_period, period_of
+from tests.unit.semantics.found_steps import comms, rows, steps
 
 LOST = float("nan")  # a gap that is not compared
 
@@ -49,3 +51,46 @@ def test_chance_gives_no_period() -> None:
     assert sum(n > 0 for n in found) <= 2
     slow = [period_of(rng.lognormal(0, 0.02, 300) * np.linspace(1, 1.5, 300)) for _ in range(100)]
     assert not any(slow)  # ever slower is no period
+
+
+def parts_of(gaps: list[str], pause_ms: float = 5.0) -> int:
+    """How many blocks are a step where these gaps stand behind them (letters as in found_steps);
+    a block is "gAA"."""
+    batch = rows("".join("gAA" + gap for gap in [*gaps, ""]), pause_ms)
+    n_between = [sum(letter.isalpha() for letter in gap) for gap in gaps]
+    firsts = np.concatenate([[1], 1 + np.cumsum([3 + n for n in n_between])]).tolist()
+    blocks = blocks_of(steps(batch, [(first, first + 2) for first in firsts]), batch, comms())
+    assert blocks is not None
+    return pause_period(blocks)
+
+
+@pytest.mark.parametrize(
+    ("gaps", "expected"),
+    [
+        ([".", ".", ".", "~"] * 6, 4),
+        (["."] * 24, 0),
+        ([".", ".", ".", "~sg~"] * 6, 0),  # an evaluation has ops of its own: no evidence
+        ([".", ".", "~", "sg"] * 6, 4),  # what it leaves still has a period
+        ([".", ".", ".", "llll"] * 6, 0),  # ops take their time: no pause
+        ([".", ".", ".", "~l"] * 6, 4),  # a loss, behind the optimizer
+        ([".", ".", ".", "l~"] * 6, 4),
+        ([".", ".", ".", ".l"] * 6, 0),  # a log: no longer than elsewhere
+        ([".", ".", ".", "~lll"] * 6, 4),
+        ([".", ".", ".", "~llll"] * 6, 0),  # more numbers than a step reduces
+        ([".", ".", "~l", ".", ".", ".", ".", "~l", "~l"] * 3, 0),  # at no one distance
+        (["l.", "l.", "l.", "ll~"] * 6, 4),  # a loss of each, the norm of the step
+        (["l.", "l.", "l.", "l~l."] * 6, 0),  # a pause before it: an evaluation
+        (["l.", "l.", "l.", "ll."] * 6, 0),
+    ],
+)
+def test_gaps_of_one_content_are_compared(gaps: list[str], expected: int) -> None:
+    assert parts_of(gaps) == expected
+
+
+@pytest.mark.parametrize(("pause_ms", "expected"), [(1.01, 0), (1.05, 4)])
+@pytest.mark.parametrize("gap", ["~", "~l"])
+def test_by_less_than_half_a_percent_of_a_block_no_optimizer_is_done(
+    gap: str, pause_ms: float, expected: int
+) -> None:
+    """A block and its gap take 4 ms."""
+    assert parts_of([".", ".", ".", gap] * 8, pause_ms) == expected

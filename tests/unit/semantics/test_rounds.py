@@ -29,12 +29,13 @@ def several(letters: str, n_ops: int, pause_ms: float = 5.0) -> bool:
         (f"{TWO}l." * 8, 11, True),  # no longer behind the second: two steps and a log
         ("ggg.ss~ggg.ssl~" * 8, 11, True),  # as long behind both
         ("ggg.ss~ggg.ssl." * 8, 11, True),  # longer within
-        (f"{TWO}~{TWO}~l" * 8, 21, True),  # pauses with a period: two steps of two, and a log
+        (f"{TWO}~{TWO}~l" * 24, 21, True),  # pauses with a period: two steps of two, and a log
         (f"{FOUR}l~" * 8, 21, False),
         (f"{FOUR}l." * 8, 21, True),
         ("ggg.ssl." * 8, 6, False),  # one round each: nothing to ask
         ("gg.ss.gg.ssl." * 8, 9, False),  # two gathers are no forward pass
-        (f"{TWO}l.", 11, False),  # one step: nothing speaks against it
+        (f"{TWO}l.", 11, False),
+        (f"{TWO}.ggg.ssl.", 16, False),  # one step, nothing behind it to compare with
         (f"{TWO}l." * 2, 11, True),
         ("ggg.ggg." * 8, 6, False),  # nothing is scattered
         ("", 1, False),
