@@ -14,6 +14,9 @@ from comminsight.model.ops import P2P_OPS
 from comminsight.semantics.template import ANY, Peer, Position, Symbol, Template, sequence_label
 from comminsight.semantics.template import Sequence as Positions
 
+_SEE = "see docs/templates.md"
+_NORM_OPS = 2  # of the anchor that ``learn_norm`` looks at
+
 
 class Fault(NamedTuple):
     """``key`` is the key of the template that is at fault."""
@@ -124,7 +127,18 @@ def _learning(template: Template) -> Iterator[Fault]:
         yield Fault("close", "close is learnt: it cannot be given too", "leave out close or learn")
     elif template.learn and bool(template.anchors) is not needs_anchor:
         what = "needs an anchor" if needs_anchor else "finds its own anchor: none can be given"
-        yield Fault("learn", f"learn = {template.learn!r} {what}", "see docs/templates.md")
+        yield Fault("learn", f"learn = {template.learn!r} {what}", _SEE)
+    elif template.learn and template.learn != "until_open":
+        yield from _long(template)
+
+
+def _long(template: Template) -> Iterator[Fault]:
+    """Sequences of which a learner looks at so many positions and no more."""
+    if any(len(sequence) != 1 for sequence in template.opens):
+        yield Fault("open", f"learn = {template.learn!r} takes an open of one op", _SEE)
+    if any(len(sequence) != _NORM_OPS for sequence in template.anchors):
+        what = "takes an anchor of two ops: a scatter, and a small reduction behind it"
+        yield Fault("anchor", f"learn = {template.learn!r} {what}", _SEE)
 
 
 def _excludes(one: Template, other: Template) -> bool:

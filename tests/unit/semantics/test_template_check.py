@@ -63,6 +63,9 @@ def test_a_sound_template_has_no_fault() -> None:
         ({"learn": "gradient_bytes"}, "close"),
         ({"learn": "until_open", "closes": (), "anchors": ()}, "learn"),
         ({"learn": "in_flight", "closes": ()}, "learn"),
+        ({"learn": "in_flight", "closes": (), "anchors": (), "opens": (((AG,), (AG,)),)}, "open"),
+        ({"learn": "norm", "closes": ()}, "anchor"),  # of one op: a scatter is missing
+        ({"learn": "norm", "closes": (), "opens": (((AG,), (AG,)),)}, "open"),
     ],
 )
 def test_what_could_never_be_is_a_fault_of_its_key(changes: dict[str, object], key: str) -> None:
