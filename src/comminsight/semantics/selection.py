@@ -4,7 +4,8 @@ A template fits when every required sequence occurred, no forbidden one did, and
 ops seen so far produced steps. Of those that fit the highest priority wins; a lower one has to
 wait while a higher one lacks nothing but steps, until ``patience_ops`` have been seen. A template
 with ``patience_ops`` of its own wins after as many ops, or when the input ends; one that pauses may
-refute, after as many steps as show a period of up to 16.
+refute, after as many steps as show a period of up to 16, or so many ops that more are not awaited.
+What it found must not look like parts of a step (``parts``, ``pauses``) or like several (``rounds``).
 """
 
 from __future__ import annotations
@@ -47,7 +48,6 @@ _ROLE_OPS = 1024  # what these do not tell of a role, more will hardly tell
 _MAX_LEARNING_OPS = 98_304  # within what a session holds at most
 _PAUSED_STEPS = 64  # of a template that pauses may refute: four rounds of 16 microbatches
 _PAUSED_OPS = 8192  # more are not waited for
-
 
 # (reason, labels of the sequences at fault); the reason is empty when all is well
 _Fault = tuple[str, tuple[str, ...]]

@@ -113,8 +113,9 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     in a template that can be matched. ``is_close_inside_open``: Close (and Anchor) may
     use the ops of Open, but not be complete before it.
     ``is_anchor_proof``: an Anchor alone proves the end of the last step at explicit end.
-    ``is_refuted_by_pauses``: it does not fit where every nth pause between its steps is by far the
-    longest, since they are microbatches then.
+    ``is_refuted_by_pauses``: it does not fit where the pauses between its steps have a period,
+    since they are parts of a step then (see ``pauses``), nor where each is several steps
+    (see ``rounds``).
     ``is_iteration``: a step is an iteration of a serving job, a forward pass from end to end.
 
     With ``works``, an Anchor or Close before any work of its step ends nothing (see ``work``).
