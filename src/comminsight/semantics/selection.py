@@ -5,7 +5,8 @@ ops seen so far produced steps. Of those that fit the highest priority wins; a l
 wait while a higher one lacks nothing but steps, until ``patience_ops`` have been seen. A template
 with ``patience_ops`` of its own wins after as many ops, or when the input ends; one that pauses may
 refute, after as many steps as show a period of up to 16, or so many ops that more are not awaited.
-What it found must not look like parts of a step (``parts``, ``pauses``) or like several (``rounds``).
+What it found must look neither like parts of a step (``parts``, ``pauses``) nor like several steps
+(``rounds``).
 """
 
 from __future__ import annotations
