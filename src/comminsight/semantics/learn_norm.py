@@ -24,9 +24,9 @@ from comminsight.semantics.rounds import FORWARD_GATHERS
 from comminsight.semantics.symbols import SymbolCoder
 from comminsight.semantics.template import Position, Sequence, Template
 
-_MOSTLY = 0.75
+_MOSTLY = 0.75  # of the ends of a size have a forward pass behind them
 _MAX_DEPTH = 3  # small ops before the norm
-_MIN_NUMBERS = 3
+_MIN_NUMBERS = 3  # of a norm: one or two may be a loss and a count
 _MIN_SHARE = 0.1  # of the norms must stand at a depth
 
 

@@ -23,12 +23,13 @@ import numpy as np
 
 from comminsight.semantics.parts import MAX_PERIOD, MIN_ROUNDS, Blocks
 
-_FACTOR = 2.0  # times what the shorter half of the pauses takes
+_OF_SHORTER_HALF = 0.25  # the median of the shorter half: every other pause may be a long one
+_FACTOR = 2.0  # times the usual pause
 _MOSTLY = 0.75  # of the long pauses come at one distance: a lost record shifts one
 _EXPLAINED = 0.8  # of the variance, by the place in the period
 _LONGER = 0.005  # of the block's period: by less the optimizer of no job is done
 _LOG_CHANCE = log(1e-3)  # over all places of all periods that are tried
-_MAX_CONTROL_OPS = 3
+_MAX_CONTROL_OPS = 3  # more than other gaps have: a norm, a loss and a flag
 MIN_Z = 3.0  # of a rank test that is asked once
 
 
@@ -66,8 +67,9 @@ def period_of(pauses_ns: np.ndarray, least_ns: float = 0.0) -> int:
     known = pauses_ns[is_known]
     if len(known) < 2 * MIN_ROUNDS:
         return 0
-    is_long = is_known & (pauses_ns > _FACTOR * max(float(np.quantile(known, 0.25)), 0.0))
-    is_long &= np.nan_to_num(pauses_ns) >= np.quantile(known, 0.25) + least_ns
+    usual_ns = float(np.quantile(known, _OF_SHORTER_HALF))
+    is_long = is_known & (pauses_ns > _FACTOR * max(usual_ns, 0.0))
+    is_long &= np.nan_to_num(pauses_ns) >= usual_ns + least_ns
     return _distance(np.flatnonzero(is_long), is_known) or _place_period(pauses_ns, least_ns)
 
 

@@ -31,7 +31,7 @@ from comminsight.model.ops import CommRole, Op
 from comminsight.model.step import PhaseKind, StepSummary
 
 _LEARN_EVERY, _MAX_SAMPLES = 16, 256  # iterations
-_MIN_DECODES, _MIN_DECODE_RATIO = 8, 0.25
+_MIN_DECODES, _MIN_DECODE_RATIO = 8, 0.25  # so many, and of the model's iterations
 _MIN_PROMPTS = 2
 _MIN_SIZES = 3  # that tell what one row is
 _MIN_MODEL_RATIO = 0.75  # iterations of one model: with the same number of ops

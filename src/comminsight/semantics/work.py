@@ -38,8 +38,8 @@ from comminsight.semantics.template import Template
 ENDS_WITHOUT_WORK = "ends_without_work"
 _PATIENCE_OPS = 4096  # a job without work so far may be in its first microbatches
 _LONG_PATIENCE_OPS = 32_768  # the same where it had few ends
-_MAX_BLOCKS = 256
-_MIN_BLOCKS = 3
+_MAX_BLOCKS = 256  # looked at
+_MIN_BLOCKS = 3  # before it is said that they differ
 _MAX_EMPTY = 64  # ends in a step: more microbatches than that are rather steps without gradients
 _SHARED = 0.75  # of the steps must agree
 _FEW = 0.05  # of the blocks may be strange: records are lost
