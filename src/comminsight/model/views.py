@@ -40,7 +40,8 @@ class OpRow(msgspec.Struct, frozen=True, kw_only=True):
 class PhaseRow(msgspec.Struct, frozen=True, kw_only=True):
     """One phase of a step; ``start_offset_ns`` counts from its start. ``kind`` is a ``PhaseKind``.
 
-    ``microbatch`` counts from 0 and is -1 for unknown; of the step's ``n_microbatches`` 0 is.
+    ``microbatch`` counts from 0 and is -1 for unknown; ``n_microbatches`` are those of the step, 0
+    for unknown.
     """
 
     kind: str

@@ -157,7 +157,7 @@ class PoolExecutor:
             pool.shutdown()
             raise UsageError(
                 "a worker died before it did anything: workers import the script that starts them, "
-                "and start it anew where it does its work while it is imported",
+                "and a script that does its work on import starts itself again there",
                 code="no_main_guard",
                 next_step='put what the script does into a function, and call it below the line '
                 'if __name__ == "__main__":',
