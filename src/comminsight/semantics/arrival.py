@@ -38,13 +38,13 @@ class ArrivalSlice:
     """Hot columns of one slice, contiguous, and what each record is."""
 
     __slots__ = (
-        "_before", "_settings", "_watermark_ns", "is_all_ops", "is_any_op", "is_drain", "is_op",
-        "is_open", "is_overdue", "is_valid", "kind", "rows", "seq", "start", "state",
+        "_before_ns", "_settings", "_watermark_ns", "is_all_ops", "is_any_op", "is_drain", "is_op",
+        "is_open", "is_overdue", "is_valid", "kind", "rows", "seq", "start_ns", "state",
     )  # fmt: skip
 
     def __init__(self, rows: np.ndarray, settings: OrderSettings, watermark_ns: int) -> None:
         self.rows = rows
-        self.start = np.ascontiguousarray(rows["start_ns"])
+        self.start_ns = np.ascontiguousarray(rows["start_ns"])
         self.seq = np.ascontiguousarray(rows["seq"])
         self.kind = np.ascontiguousarray(rows["kind"])
         self.state = np.ascontiguousarray(rows["state"])
@@ -56,24 +56,26 @@ class ArrivalSlice:
         self.is_all_ops = bool(self.is_op.all())
         self.is_valid = self.is_op & ~self._is_bad(settings)
         self._settings, self._watermark_ns = settings, watermark_ns
-        self._before: np.ndarray | None = None
+        self._before_ns: np.ndarray | None = None
 
     def _is_bad(self, settings: OrderSettings) -> np.ndarray:
-        end, enqueue = map(np.ascontiguousarray, (self.rows["end_ns"], self.rows["enqueue_ns"]))
-        is_bad: np.ndarray = (self.start <= 0) | ((self.rows["flags"] & _FUTURE_START) != 0)
-        is_bad |= (end > 0) & (self.start - end > settings.start_tolerance_ns)
-        is_bad |= (enqueue > 0) & (self.start - enqueue > settings.max_start_lag_ns)
+        end_ns, enqueue_ns = map(
+            np.ascontiguousarray, (self.rows["end_ns"], self.rows["enqueue_ns"])
+        )
+        is_bad: np.ndarray = (self.start_ns <= 0) | ((self.rows["flags"] & _FUTURE_START) != 0)
+        is_bad |= (end_ns > 0) & (self.start_ns - end_ns > settings.start_tolerance_ns)
+        is_bad |= (enqueue_ns > 0) & (self.start_ns - enqueue_ns > settings.max_start_lag_ns)
         return is_bad
 
     @property
-    def before(self) -> np.ndarray:
+    def before_ns(self) -> np.ndarray:
         """The watermark before each record, and behind the last."""
-        if self._before is None:
-            self._before = np.empty(len(self.rows) + 1, np.int64)
-            self._before[0] = self._watermark_ns
-            self._before[1:] = self._valid_starts(NEVER_NS)
-            np.maximum.accumulate(self._before, out=self._before)
-        return self._before
+        if self._before_ns is None:
+            self._before_ns = np.empty(len(self.rows) + 1, np.int64)
+            self._before_ns[0] = self._watermark_ns
+            self._before_ns[1:] = self._valid_starts(NEVER_NS)
+            np.maximum.accumulate(self._before_ns, out=self._before_ns)
+        return self._before_ns
 
     @property
     def newest_ns(self) -> int:
@@ -99,7 +101,9 @@ class ArrivalSlice:
 
     def _valid_starts(self, otherwise_ns: int) -> np.ndarray:
         return (
-            self.start if self.is_valid.all() else np.where(self.is_valid, self.start, otherwise_ns)
+            self.start_ns
+            if self.is_valid.all()
+            else np.where(self.is_valid, self.start_ns, otherwise_ns)
         )
 
     @property
@@ -111,7 +115,7 @@ class ArrivalSlice:
         """The earliest instant at which the op of an OPEN marker may turn out to have started: its
         start may be seen later, and then lies before the marker's (a kernel's own stamp)."""
         enqueue_ns = int(self.rows["enqueue_ns"][index])
-        start_ns = int(self.start[index])
+        start_ns = int(self.start_ns[index])
         return min(enqueue_ns, start_ns) if enqueue_ns > 0 else start_ns
 
     def keys(self) -> np.ndarray:
@@ -124,9 +128,9 @@ class ArrivalSlice:
         row = self.rows[index : index + 1]
         return int((row["comm_index"].astype(np.int64) << 32 | row["op_seq"])[0])
 
-    def previous_start(self, index: int, carried_ns: int) -> int:
+    def previous_start_ns(self, index: int, carried_ns: int) -> int:
         """Start of the last valid op before ``index``."""
         if self.is_valid[index - 1 : index].any():
-            return int(self.start[index - 1])
+            return int(self.start_ns[index - 1])
         valid = np.flatnonzero(self.is_valid[:index])
-        return int(self.start[valid[-1]]) if len(valid) else carried_ns
+        return int(self.start_ns[valid[-1]]) if len(valid) else carried_ns

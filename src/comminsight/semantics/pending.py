@@ -16,7 +16,7 @@ class _Rows(NamedTuple):
     """Records as words, and their starts."""
 
     words: np.ndarray
-    start: np.ndarray
+    start_ns: np.ndarray
 
 
 class PendingRecords:
@@ -26,47 +26,47 @@ class PendingRecords:
     these are moved once and not twice.
     """
 
-    __slots__ = ("_n_held", "_newest", "_start", "_words")
+    __slots__ = ("_n_held", "_newest", "_start_ns", "_words")
 
     def __init__(self) -> None:
         self._n_held = 0
         self._words = np.empty((0, _WORDS), np.int64)  # rows move as 16 words: no field is touched
-        self._start = np.empty(0, np.int64)
-        self._newest = _Rows(self._words, self._start)
+        self._start_ns = np.empty(0, np.int64)
+        self._newest = _Rows(self._words, self._start_ns)
 
     @property
     def n(self) -> int:
         """How many there are."""
-        return self._n_held + len(self._newest.start)
+        return self._n_held + len(self._newest.start_ns)
 
-    def append(self, rows: np.ndarray, start: np.ndarray, keep: np.ndarray) -> None:
-        """Add the rows (``OP_DTYPE``, ``start`` is theirs) where the mask ``keep`` is true; they
+    def append(self, rows: np.ndarray, start_ns: np.ndarray, keep: np.ndarray) -> None:
+        """Add the rows (``OP_DTYPE``, ``start_ns`` is theirs) where the mask ``keep`` is true; they
         must stay as they are until ``settle`` or ``take_before``."""
         self.settle()
         words = rows.view(np.int64).reshape(-1, _WORDS)
         if not keep.all():
-            words, start = np.compress(keep, words, axis=0), np.compress(keep, start)
-        self._newest = _Rows(words, start)
+            words, start_ns = np.compress(keep, words, axis=0), np.compress(keep, start_ns)
+        self._newest = _Rows(words, start_ns)
 
     def settle(self) -> None:
         """Move the newest rows to the others."""
         newest = self._newest
-        if len(newest.start):
+        if len(newest.start_ns):
             self._reserve(self.n)
             held = slice(self._n_held, self.n)
-            self._words[held], self._start[held] = newest
+            self._words[held], self._start_ns[held] = newest
             self._n_held = held.stop
-            self._newest = _Rows(self._words[:0], self._start[:0])
+            self._newest = _Rows(self._words[:0], self._start_ns[:0])
 
     def take_before(self, cut_ns: int) -> np.ndarray:
         """Remove the records that start before the cut, sorted by (start, arrival)."""
-        held, newest = self._start[: self._n_held], self._newest
-        start = np.concatenate([held, newest.start]) if len(held) else newest.start
-        final, rest = _sorted_before(start, cut_ns)
+        held, newest = self._start_ns[: self._n_held], self._newest
+        start_ns = np.concatenate([held, newest.start_ns]) if len(held) else newest.start_ns
+        final, rest = _sorted_before(start_ns, cut_ns)
         taken, left = self._at(final), self._at(rest)
-        self._newest, self._n_held = _Rows(left, start.take(rest)), 0
+        self._newest, self._n_held = _Rows(left, start_ns.take(rest)), 0
         if len(self._words) > max(_LARGE, 8 * len(rest)):  # a long hold has ended
-            self._words, self._start = np.empty((0, _WORDS), np.int64), np.empty(0, np.int64)
+            self._words, self._start_ns = np.empty((0, _WORDS), np.int64), np.empty(0, np.int64)
         self.settle()
         return taken.view(OP_DTYPE).reshape(-1)
 
@@ -90,18 +90,18 @@ class PendingRecords:
     def _reserve(self, n: int) -> None:
         if n > len(self._words):
             capacity = max(n, 2 * len(self._words))
-            words, start = np.empty((capacity, _WORDS), np.int64), np.empty(capacity, np.int64)
+            words, start_ns = np.empty((capacity, _WORDS), np.int64), np.empty(capacity, np.int64)
             words[: self._n_held] = self._words[: self._n_held]
-            start[: self._n_held] = self._start[: self._n_held]
-            self._words, self._start = words, start
+            start_ns[: self._n_held] = self._start_ns[: self._n_held]
+            self._words, self._start_ns = words, start_ns
 
 
-def _sorted_before(start: np.ndarray, cut_ns: int) -> tuple[np.ndarray, np.ndarray]:
+def _sorted_before(start_ns: np.ndarray, cut_ns: int) -> tuple[np.ndarray, np.ndarray]:
     """Who starts before the cut, by (start, arrival), and who does not, by arrival."""
-    is_final = start < cut_ns
+    is_final = start_ns < cut_ns
     n_final = int(np.count_nonzero(is_final))
-    if 2 * n_final < len(start):  # few go: only these are sorted
+    if 2 * n_final < len(start_ns):  # few go: only these are sorted
         final = np.flatnonzero(is_final)
-        return final[np.argsort(start[final], kind="stable")], np.flatnonzero(~is_final)
-    order = np.argsort(start, kind="stable")
+        return final[np.argsort(start_ns[final], kind="stable")], np.flatnonzero(~is_final)
+    order = np.argsort(start_ns, kind="stable")
     return order[:n_final], np.sort(order[n_final:])

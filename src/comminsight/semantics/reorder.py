@@ -129,9 +129,9 @@ class Reorder:
             is_kept = part.is_valid
         else:
             is_kept = self._kept(part)
-        self._pending.append(rows, part.start, is_kept)
+        self._pending.append(rows, part.start_ns, is_kept)
         self._arrival += len(rows)
-        self._last_start_ns = part.previous_start(len(rows), self._last_start_ns)
+        self._last_start_ns = part.previous_start_ns(len(rows), self._last_start_ns)
 
     def _is_plain(self, part: ArrivalSlice) -> bool:
         """Whether all are ops, none late, none missing, and nothing holds the cut: then the cut at
@@ -143,14 +143,14 @@ class Reorder:
     def _kept(self, part: ArrivalSlice) -> np.ndarray:
         """Which records become pending; notes holds, losses and the late on the way."""
         spans = list(self._judge(part))
-        self._watermark_ns = int(part.before[-1])
+        self._watermark_ns = int(part.before_ns[-1])
         self._raise_cut(self._watermark_ns)
-        is_late = part.is_valid & (part.start < self._cut_ns)
+        is_late = part.is_valid & (part.start_ns < self._cut_ns)
         gaps = self._gaps(part)
         is_change = part.is_change
         if gaps or is_late.any() or is_change.any():
             cuts = self._cuts(part, spans)
-            is_late &= part.start < cuts
+            is_late &= part.start_ns < cuts
             self.tally.add("order_late", int(np.count_nonzero(is_late)))
             self.tally.add("seq_gaps", sum(gaps.values()))
             self._note_losses(part, cuts, np.flatnonzero(is_late | is_change).tolist(), gaps)
@@ -168,7 +168,7 @@ class Reorder:
             while first < last:
                 stop = self._expire(part, first, last)
                 yield _Span(first, stop, self._cut_ns, self._hold_ns())
-                self._raise_cut(int(part.before[stop - 1]))
+                self._raise_cut(int(part.before_ns[stop - 1]))
                 first = stop
             if event < n:
                 self._apply(part, event)
@@ -189,9 +189,9 @@ class Reorder:
         key, state = part.key(event), part.state[event]
         if part.kind[event] == RecordKind.DRAIN:
             self._holds.clear()
-            self._cut_ns = max(self._cut_ns, int(part.before[event]) + 1)
+            self._cut_ns = max(self._cut_ns, int(part.before_ns[event]) + 1)
         elif state == OpState.OPEN:
-            if int(part.start[event]) >= max(self._cut_ns, 1):
+            if int(part.start_ns[event]) >= max(self._cut_ns, 1):
                 start_ns = max(part.hold_ns(event), self._cut_ns)
                 self._holds[key] = Hold(start_ns, self._arrival + event)
             if len(self._holds) > self.settings.max_holds:
@@ -202,7 +202,7 @@ class Reorder:
     def _expire(self, part: ArrivalSlice, first: int, last: int) -> int:
         """End the holds that are over at ``first``; the index of the next one to end, or last."""
         settings = self.settings
-        now_ns, arrival = int(part.before[first]), self._arrival + first
+        now_ns, arrival = int(part.before_ns[first]), self._arrival + first
         for key, hold in list(self._holds.items()):
             is_old = now_ns - hold.start_ns > settings.max_hold_age_ns
             if is_old or arrival - hold.arrival > settings.max_hold_records:
@@ -210,7 +210,7 @@ class Reorder:
         if not self._holds:
             return last
         by_age_ns = self._hold_ns() + settings.max_hold_age_ns
-        by_age = int(np.searchsorted(part.before[first:last], by_age_ns, side="right")) + first
+        by_age = int(np.searchsorted(part.before_ns[first:last], by_age_ns, side="right")) + first
         oldest = min(hold.arrival for hold in self._holds.values())
         by_records = oldest + settings.max_hold_records + 1 - self._arrival
         return max(first + 1, min(last, by_age, by_records))
@@ -230,7 +230,7 @@ class Reorder:
     def _cuts(self, part: ArrivalSlice, spans: list[_Span]) -> np.ndarray:
         """The cut in force at each record."""
         lengths = [span.last - span.first for span in spans]
-        reach = part.before[:-1] - self.settings.safe_window_ns
+        reach = part.before_ns[:-1] - self.settings.safe_window_ns
         np.minimum(reach, np.repeat([span.hold_ns for span in spans], lengths), out=reach)
         push_ns = self.settings.push_window_ns
         floor = np.repeat([span.floor_ns for span in spans], lengths)
@@ -256,7 +256,7 @@ class Reorder:
         """Log the gaps before records, the late records and the changes of what is recorded."""
         is_noted = set(noted)
         for index in sorted({*gaps, *noted}):
-            cut_ns, start_ns = int(cuts[index]), int(part.start[index])
+            cut_ns, start_ns = int(cuts[index]), int(part.start_ns[index])
             if index in gaps:
                 low_ns, high_ns = self._gap_range(part, index)
                 self.losses.add(Loss(cut_ns, low_ns, high_ns, n_lost=gaps[index]))
@@ -266,9 +266,9 @@ class Reorder:
 
     def _gap_range(self, part: ArrivalSlice, index: int) -> tuple[int, int]:
         """Where the missing records may have started: between their neighbours in arrival."""
-        around = [part.previous_start(index, self._last_start_ns), int(part.before[index])]
+        around = [part.previous_start_ns(index, self._last_start_ns), int(part.before_ns[index])]
         if part.is_valid[index]:
-            around.append(int(part.start[index]))
+            around.append(int(part.start_ns[index]))
         known = [start_ns for start_ns in around if start_ns != NEVER_NS]
         return min(known, default=NEVER_NS), max(known, default=NEVER_NS)
 
