@@ -54,7 +54,7 @@ def mean_phases(members: Sequence[StepSummary]) -> dict[str, int]:
     begins: dict[str, int] = {}
     sums: dict[str, int] = defaultdict(int)
     for own in with_phases:
-        for kind, duration_ns in phase_times(own.phases).items():
+        for kind, duration_ns in phase_times_ns(own.phases).items():
             sums[kind] += duration_ns
         if (unsaid_ns := own.span_ns - covered_ns(own.phases)) > 0:
             sums[PhaseKind.UNKNOWN.value] += unsaid_ns
@@ -67,25 +67,21 @@ def mean_phases(members: Sequence[StepSummary]) -> dict[str, int]:
     }
 
 
-def phase_times(phases: Sequence[Phase]) -> dict[str, int]:
+def phase_times_ns(phases: Sequence[Phase]) -> dict[str, int]:
     """Time covered by each kind; intervals of one kind that overlap count once."""
-    covered: dict[str, int] = defaultdict(int)
-    until: dict[str, int] = {}
-    for phase in sorted(phases, key=lambda own: own.start_ns):
-        kind = phase.kind.value
-        start_ns = max(phase.start_ns, until.get(kind, phase.start_ns))
-        covered[kind] += max(0, phase.end_ns - start_ns)
-        until[kind] = max(phase.end_ns, start_ns)
-    return covered
+    of_kind: dict[str, list[Phase]] = defaultdict(list)
+    for phase in phases:
+        of_kind[phase.kind.value].append(phase)
+    return {kind: covered_ns(own) for kind, own in of_kind.items()}
 
 
 def covered_ns(phases: Sequence[Phase]) -> int:
-    """Time in any phase."""
-    covered, until = 0, 0
+    """Time in any of these phases."""
+    total_ns, until_ns = 0, min((own.start_ns for own in phases), default=0)
     for phase in sorted(phases, key=lambda own: own.start_ns):
-        covered += max(0, phase.end_ns - max(phase.start_ns, until))
-        until = max(until, phase.end_ns)
-    return covered
+        total_ns += max(0, phase.end_ns - max(phase.start_ns, until_ns))
+        until_ns = max(until_ns, phase.end_ns)
+    return total_ns
 
 
 def mean_int(values: Sequence[int]) -> int:

@@ -14,7 +14,7 @@ from comminsight.pipeline.report import (
     covered_ns,
     mean_phases,
     number_of_microbatches,
-    phase_times,
+    phase_times_ns,
     step_row,
 )
 from comminsight.pipeline.step_changes import step_changes
@@ -113,7 +113,7 @@ def test_time_that_two_intervals_of_a_kind_share_counts_once():
         phase("forward", 0, 10), phase("grad_sync", 5, 20), phase("forward", 8, 12),
         phase("forward", 9, 11), phase("forward", 30, 31),
     ]  # fmt: skip
-    assert phase_times(phases) == {"forward": 13 * MS, "grad_sync": 15 * MS}
+    assert phase_times_ns(phases) == {"forward": 13 * MS, "grad_sync": 15 * MS}
 
 
 def test_means_over_the_ranks_that_have_phases():
