@@ -11,7 +11,8 @@ must prove, in this order:
 3. *period*: nothing separates them, but the bucket sizes repeat with a period of unequal sizes.
 4. *pauses*: the pause before every nth gradient op is by far the longest of its block: S is n
    buckets, unless the pauses between such blocks have a period again (they are layers then). Or it
-   is by far the longest before each of most separated runs: S is a run.
+   is by far the longest before each of most separated runs: S is a run. A forward pass fits into
+   such a pause: what is short beside the block is an evaluation or a checkpoint every n steps.
 
 A run that repeats a shorter one inside may be several steps and is not taken for 1 and 2.
 Otherwise the boundary is not decidable and nothing is learnt: a wrong step is worse than none.
@@ -46,6 +47,7 @@ _MIN_PAUSED_RATIO = 0.9
 _MAX_BAD_RATIO = 0.2  # of the blocks
 _PAUSED_PATIENCE_OPS = 1024  # layers of tensor parallel jobs have pauses too: seen in some steps
 _PAUSE_FACTOR = 1.5  # longer by less is noise
+_FORWARD = 0.25  # of a backward pass at least, without the reductions in it
 _LEARNERS = {
     "until_open": close_until_open, "in_flight": close_in_flight, "norm": close_at_norm,
 }  # fmt: skip
@@ -55,11 +57,13 @@ _LEARNERS = {
 class Gradients:
     """Gradient ops in order: sizes, starts, whether another op stands before each, and at the end.
 
-    ``is_whole``: the stream is known from the job's first op on.
+    ``idle_ns``: from the end of each to the start of the next, 0 where they overlap. ``is_whole``:
+    the stream is known from the job's first op on.
     """
 
     sizes: list[int]
     start_ns: np.ndarray
+    idle_ns: np.ndarray
     is_separated: list[bool]
     is_followed: bool
     is_whole: bool
@@ -108,9 +112,12 @@ def _gradients(position: Position, rows: np.ndarray, comms: CommTable) -> Gradie
     is_separated = np.diff(where, prepend=-1) > 1
     # a hole before the first op of the stream means that the job's beginning was not seen
     is_whole = len(rows) > 0 and int(rows["seq"][:_MAX_GRADIENTS].min()) <= 1
+    start_ns = np.ascontiguousarray(chosen["start_ns"])
+    over_ns = np.maximum(chosen["end_ns"], start_ns)
     return Gradients(
         sizes=chosen["size_bytes"].tolist(),
-        start_ns=np.ascontiguousarray(chosen["start_ns"]),
+        start_ns=start_ns,
+        idle_ns=np.maximum(start_ns[1:] - over_ns[:-1], 0),
         is_separated=is_separated.tolist(),
         is_followed=bool(len(where) and where[-1] + 1 < len(rows)),
         is_whole=is_whole,
@@ -177,7 +184,7 @@ def _is_one_step(gradients: Gradients, period: int) -> bool:
     if not _is_mostly_repeats(sizes):
         return True
     starts = range(period, len(gradients.sizes) - period + 1, period)
-    is_paused = [_is_paused(gradients.start_ns, first, first + period) for first in starts]
+    is_paused = [_is_paused(gradients, first, first + period) for first in starts]
     return sum(is_paused) >= _MIN_PAUSED_RATIO * max(len(is_paused), 2)
 
 
@@ -198,9 +205,10 @@ def _paused(gradients: Gradients) -> list[tuple[int, int]]:
     pauses = np.diff(gradients.start_ns)  # pauses[i] stands before gradient op i + 1
     for length in range(2, min(len(gradients.sizes) // _MIN_PAUSED_BLOCKS, _MAX_PAUSED_BLOCK) + 1):
         for phase in (0,) if gradients.is_whole else range(length):
-            usable = pauses[phase + length - 1 :]
-            table = usable[: len(usable) // length * length].reshape(-1, length)
-            is_paused = table[:, 0] > _PAUSE_FACTOR * table[:, 1:].max(axis=1)
+            begin = phase + length - 1
+            end = begin + (len(pauses) - begin) // length * length
+            table = pauses[begin:end].reshape(-1, length)
+            is_paused = _are_paused(table, gradients.idle_ns[begin:end].reshape(-1, length))
             is_clear = is_paused.size and is_paused.mean() >= _MIN_PAUSED_RATIO
             if len(table) >= _MIN_PAUSED_BLOCKS - 1 and is_clear:
                 runs = [(at, at + length) for at in range(phase + length, len(pauses), length)]
@@ -218,7 +226,7 @@ def _paused_runs(gradients: Gradients, ends: list[int]) -> list[tuple[int, int]]
         return []
     shape, n_times = shapes.most_common(1)[0]
     usual = [run for run in runs if tuple(gradients.sizes[slice(*run)]) == shape]
-    is_paused = [_is_paused(gradients.start_ns, *run) for run in usual]
+    is_paused = [_is_paused(gradients, *run) for run in usual]
     is_enough = n_times >= max(_MIN_PAUSED_BLOCKS, len(runs) / 2)
     is_clear = sum(is_paused) >= _MIN_PAUSED_RATIO * n_times
     if not is_enough or not is_clear:
@@ -234,9 +242,17 @@ def _inner_period(start_ns: np.ndarray, runs: list[tuple[int, int]]) -> int:
     return period_of(np.concatenate(inner))
 
 
-def _is_paused(start_ns: np.ndarray, first: int, last: int) -> bool:
-    pauses = np.diff(start_ns[first - 1 : last])
-    return bool(pauses[0] > _PAUSE_FACTOR * pauses[1:].max())
+def _is_paused(gradients: Gradients, first: int, last: int) -> bool:
+    pauses = np.diff(gradients.start_ns[first - 1 : last])
+    return bool(_are_paused(pauses[None, :], gradients.idle_ns[None, first - 1 : last - 1])[0])
+
+
+def _are_paused(pauses: np.ndarray, idle_ns: np.ndarray) -> np.ndarray:
+    """Of each row, whether the first pause is by far the longest and a forward pass fits in."""
+    rest = pauses[:, 1:]
+    has_room = pauses[:, 0] - rest.mean(axis=1) >= _FORWARD * idle_ns[:, 1:].sum(axis=1)
+    are_paused: np.ndarray = has_room & (pauses[:, 0] > _PAUSE_FACTOR * rest.max(axis=1))
+    return are_paused
 
 
 def _partition(gradients: Gradients, first: int, block_bytes: int) -> list[tuple[int, ...]] | None:

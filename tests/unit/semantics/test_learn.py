@@ -8,7 +8,7 @@ import pytest
 from comminsight.semantics.comm_table import CommTable
 from comminsight.semantics.learn import resolve
 from comminsight.semantics.template import Template
-from tests.builders import allreduce, broadcast, comm_row, ops
+from tests.builders import MS, allreduce, broadcast, comm_row, ops
 from tests.unit.semantics.shipped import shipped_templates
 
 DDP = next(template for template in shipped_templates() if template.name == "ddp")
@@ -17,7 +17,8 @@ UNIT_BYTES = 1 << 20
 
 def rows(letters: str, *, first_seq: int = 1, pauses: bool = False) -> np.ndarray:
     """ "a" is 1 MiB, "b" 2 MiB, …; a space is a pause of 50 ms if asked for."""
-    at_ms, batch = 10.0, []
+    at_ms = 10.0
+    batch: list[np.ndarray] = []
     for letter in letters:
         at_ms += 50 * pauses if letter == " " else 2
         if letter == " ":
@@ -107,3 +108,40 @@ def test_a_pause_must_stand_out(later_ns: int, expected: set[str] | str) -> None
     batch = rows(".aa.aa.aa.aa.aa.aa.aa.aa")  # 4 ms before a run, 2 ms inside
     batch["start_ns"][2::3] += later_ns  # 3.8 to 2.2 ms, or 3.5 to 2.5 ms
     assert closes(batch) == expected
+
+
+@pytest.mark.parametrize("separator", ["", "."])
+@pytest.mark.parametrize("n", [4, 10, 16])
+@pytest.mark.parametrize("is_forward", [False, True])
+def test_a_forward_pass_fits_into_the_pause_before_a_step(
+    separator: str, n: int, *, is_forward: bool
+) -> None:
+    """Every n ops, each 20 ms behind the one before, is a pause: an evaluation of steps with one
+    bucket, or a forward pass before n equal ones."""
+    step = "a" * n + separator
+    batch = rows(f".{step * 6}")
+    inside_ns, more_ns = (n - 1) * 20 * MS, MS * (-1, 1)[is_forward]
+    later_ns = np.where(batch["size_bytes"] == UNIT_BYTES, 19 * MS, 0)
+    later_ns[1 :: len(step)] += inside_ns // 4 + more_ns - len(separator) * 2 * MS
+    for stamp in ("start_ns", "end_ns"):
+        batch[stamp] += np.cumsum(later_ns)
+    assert closes(batch) == ({"a" * n} if is_forward else "gradient_bytes_undecided")
+
+
+def test_buckets_that_wait_for_each_other_are_one_step() -> None:
+    """Their reductions take longer than the backward pass, and it longer than the forward pass."""
+    batch = rows(".aaaaaaaa" * 6)
+    is_bucket = batch["size_bytes"] == UNIT_BYTES
+    later_ns = np.where(is_bucket, 18 * MS, 0)
+    later_ns[1::9] += 12 * MS
+    for stamp in ("start_ns", "end_ns"):
+        batch[stamp] += np.cumsum(later_ns)
+    assert closes(batch) == "gradient_bytes_undecided"  # the same times, and nothing in flight
+    batch["end_ns"][is_bucket] = batch["start_ns"][is_bucket] + 20 * MS
+    assert closes(batch) == {"a" * 8}
+
+
+@pytest.mark.parametrize("between", [".", "...."])
+def test_the_rebuild_tells_a_single_bucket(between: str) -> None:
+    """Its broadcasts stand behind the first step."""
+    assert closes(rows("a.." + ("aaaaaaaaaa" + between) * 5, pauses=True)) == {"a"}
