@@ -19,7 +19,7 @@ def launchers(made: Job) -> list[Sample]:
                " exiting via Signals.SIGKILL", {"signal_name": "SIGTERM"}, {"pid": pid}),
         Sample(C.ELASTIC_STUCK, f"Process {pid} did not exit after SIGKILL within 30s;"
                                 f" abandoning and"
-               " continuing teardown.", {"signal_name": "SIGKILL", "seconds": 30}, {"pid": pid}),
+               " continuing teardown.", {"signal_name": "SIGKILL", "stuck_s": 30}, {"pid": pid}),
         Sample(C.ELASTIC_RESTART, "[default] Worker group FAILED. 2/3 attempts left; will"
                                   " restart worker"
                " group", {"state": "FAILED", "n_left": 2, "n_attempts": 3}),
@@ -139,7 +139,7 @@ def kernel(made: Job) -> list[Sample]:
                {"process": "python3"}),
         Sample(C.KERNEL_OOM_KILL, f"Out of memory: Killed process {pid} (python3) total-vm:900kB,"
                " anon-rss:733120kB, file-rss:1kB",
-               {"process": "python3", "kilobytes": 733120, "reason": "Out of memory"},
+               {"process": "python3", "rss_kib": 733120, "reason": "Out of memory"},
                {"pid": pid}),
         Sample(C.KERNEL_OOM_KILL, f"Memory cgroup out of memory: Killed process {pid}"
                                   f" (pt_main_thread)",
@@ -155,10 +155,10 @@ def kernel_more(made: Job) -> list[Sample]:
     pid = made.pid
     return [
         Sample(C.KERNEL_HUNG_TASK, f"INFO: task python:{pid} blocked for more than 120 seconds.",
-               {"process": "python", "seconds": 120}, {"pid": pid}),
+               {"process": "python", "stuck_s": 120}, {"pid": pid}),
         Sample(C.KERNEL_LOCKUP, f"watchdog: BUG: soft lockup - CPU#31 stuck for 22s!"
                                 f" [python:{pid}]",
-               {"kind": "soft", "cpu": 31, "seconds": 22}, {"pid": pid}),
+               {"kind": "soft", "cpu": 31, "stuck_s": 22}, {"pid": pid}),
         Sample(C.KERNEL_LOCKUP, "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:",
                {"kind": "rcu_preempt"}),
         Sample(C.KERNEL_LINK, "mlx5_core 0000:5e:00.0 ens5np0: Link down",

@@ -78,12 +78,12 @@ def watchdog_more(made: Job) -> list[Sample]:
                " via TCPStore."),
         Sample(C.TORCH_WATCHDOG_STUCK, f"{group} ProcessGroupNCCL's watchdog got stuck for 480"
                                        f" seconds"
-               " without making progress in monitoring enqueued collectives.", {"seconds": 480}),
+               " without making progress in monitoring enqueued collectives.", {"stuck_s": 480}),
         Sample(C.TORCH_WATCHDOG_STUCK, f"{group} Heartbeat monitor timed out! Process will be"
                " terminated after dumping debug info. workMetaList_.size()=3"),
         Sample(C.TORCH_GIL_HELD, f"{group} Could not acquire GIL within 300 ms on exit, possible"
                                  f" GIL"
-               " induced hang", {"milliseconds": 300}),
+               " induced hang", {"waited_ms": 300}),
         Sample(C.TORCH_TAKEN_DOWN, f"[Rank {made.rank}] To avoid data inconsistency, we are"
                                    f" taking the"
                " entire process down.", {}, {"comm_rank": made.rank}),

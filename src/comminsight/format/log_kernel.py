@@ -16,7 +16,7 @@ PATTERNS = table(
     (C.KERNEL_OOM_KILL, "Killed process",
      r"(?P<reason>Memory cgroup out of memory|Out of memory)[^:]{0,60}: Killed process "
      r"(?P<pid>\d{1,10})"
-     r" \((?P<process>[^)]{1,64})\)(?:.{0,160}?anon-rss:(?P<kilobytes>\d{1,19})kB)?"),
+     r" \((?P<process>[^)]{1,64})\)(?:.{0,160}?anon-rss:(?P<rss_kib>\d{1,19})kB)?"),
     (C.KERNEL_OOM_INVOKED, "invoked oom-killer", r"(?P<process>[^\s]{1,64}) invoked oom-killer"),
     (C.KERNEL_SEGFAULT, "segfault at",
      r"(?P<process>[^\s\[]{1,64})\[(?P<pid>\d{1,10})\]: segfault at [0-9a-f]{1,16}(?:.{0,200}? "
@@ -25,10 +25,10 @@ PATTERNS = table(
      r"traps: (?P<process>[^\s\[]{1,64})\[(?P<pid>\d{1,10})\] general protection"),
     (C.KERNEL_HUNG_TASK, "blocked for more than",
      r"INFO: task (?P<process>[^\s]{1,64}):(?P<pid>\d{1,10}) blocked for more than "
-     r"(?P<seconds>\d{1,10}) seconds"),
+     r"(?P<stuck_s>\d{1,10}) seconds"),
     (C.KERNEL_LOCKUP, " lockup",
      r"BUG: (?P<kind>soft|hard) lockup.{0,20}?CPU ?#?(?P<cpu>\d{1,6})(?: stuck for "
-     r"(?P<seconds>\d{1,10})s)?"
+     r"(?P<stuck_s>\d{1,10})s)?"
      r"(?:! \[(?P<process>[^:\]]{1,64}):(?P<pid>\d{1,10})\])?"),
     (C.KERNEL_LOCKUP, "detected stall", r"(?P<kind>rcu\w{0,16}) (?:self-)?detected stall"),
     (C.KERNEL_LINK, "ink ",

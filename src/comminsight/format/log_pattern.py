@@ -112,11 +112,11 @@ def words(found: str) -> str:
 
 
 NUMBERS = (
-    "count cpu datatype exit_code expected_bytes gid_index kilobytes last_completed "
-    "last_enqueued last_started local_size_bytes milliseconds n_attempts n_bytes n_events "
+    "count cpu datatype exit_code expected_bytes gid_index last_completed "
+    "last_enqueued last_started local_size_bytes n_attempts n_bytes n_events "
     "n_left n_running n_waiting number numel_in numel_out other_seq pid port ran_ms "
-    "received_bytes red_op remote_size_bytes result seconds seq signal size_bytes status tid "
-    "timeout_ms timeout_s vendor_error waited_ms xid"
+    "received_bytes red_op remote_size_bytes result rss_kib seq signal size_bytes status stuck_s "
+    "tid timeout_ms timeout_s vendor_error waited_ms xid"
 )
 RANKS = (
     "channel child_count comm_local_rank comm_rank cuda_device from_rank local_rank "

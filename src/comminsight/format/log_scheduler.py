@@ -42,7 +42,7 @@ PATTERNS = table(
      rf"Unable to shutdown process (?P<pid>\d{{1,10}}) via {SIGNAL}, forcefully"),
     (C.ELASTIC_STUCK, "did not exit after",
      rf"Process (?P<pid>\d{{1,10}}) did not exit after {SIGNAL} within "
-     r"(?P<seconds>\d{1,10})"),
+     r"(?P<stuck_s>\d{1,10})"),
     (C.ELASTIC_RESTART, "will restart worker group",
      r"Worker group (?P<state>[A-Z]{1,16})\. (?P<n_left>\d{1,9})/(?P<n_attempts>\d{1,9}) "
      r"attempts left"),

@@ -75,11 +75,11 @@ WATCHDOG = table(
     (C.TORCH_SIGNAL_SEEN, "dump signal from another rank",
      rf"{ANY_PG}Observed flight recorder dump signal"),
     (C.TORCH_WATCHDOG_STUCK, "watchdog got stuck",
-     rf"{ANY_PG}ProcessGroup\w{{1,16}}'s watchdog got stuck for (?P<seconds>\d{{1,10}}) seconds"),
+     rf"{ANY_PG}ProcessGroup\w{{1,16}}'s watchdog got stuck for (?P<stuck_s>\d{{1,10}}) seconds"),
     (C.TORCH_WATCHDOG_STUCK, "Heartbeat monitor timed out",
      rf"{ANY_PG}Heartbeat monitor timed out"),
     (C.TORCH_GIL_HELD, "acquire GIL",
-     rf"{ANY_PG}Could not acquire GIL within (?P<milliseconds>\d{{1,10}}) ms"),
+     rf"{ANY_PG}Could not acquire GIL within (?P<waited_ms>\d{{1,10}}) ms"),
     (C.TORCH_TAKEN_DOWN, "entire process down", rf"{GROUP_RANK}To avoid data inconsistency"),
     (C.TORCH_TAKEN_DOWN, "after attempting to dump",
      rf"{ANY_PG}Terminating the process after attempting to dump debug info, due to "
