@@ -148,8 +148,9 @@ def _candidates(gradients: Gradients) -> list[tuple[int, int, bool]]:
         found.append((0, sum(sizes[: ends[0]]), False))
     elif len(ends) >= 3 and not _repeats(sizes[ends[0] : ends[1]]):
         found.append((ends[0], sum(sizes[ends[0] : ends[1]]), False))
-    if not ends and (period := _period(sizes)) and _is_one_step(gradients, period):
-        found.append((0, sum(sizes[:period]), False))
+    if not ends and (period := _period(sizes)):
+        first = _first_of_period(gradients, period)
+        found += [(first, sum(sizes[:period]), False)] if first >= 0 else []
     found += [(first, sum(sizes[first : first + n]), True) for first, n in _paused(gradients)]
     runs = _paused_runs(gradients, ends)
     found += [(first, sum(sizes[first:last]), False) for first, last in runs]
@@ -175,17 +176,20 @@ def _period(sizes: list[int]) -> int:
     return 0
 
 
-def _is_one_step(gradients: Gradients, period: int) -> bool:
-    """Whether a period of sizes is a step and not several with something an epoch reduces: where
-    shorter ones make up most of it, the pause before it is the longest around it."""
+def _first_of_period(gradients: Gradients, period: int) -> int:
+    """The first op of a period of sizes that is a step; -1 where it is not known, or may be several
+    steps with something an epoch reduces: where shorter ones make up most of it, or the job's first
+    op was not seen, the pause before it must be the longest around it."""
     sizes = gradients.sizes[:period]
     if len(set(sizes)) == 1:
-        return False
-    if not _is_mostly_repeats(sizes):
-        return True
-    starts = range(period, len(gradients.sizes) - period + 1, period)
-    is_paused = [_is_paused(gradients, first, first + period) for first in starts]
-    return sum(is_paused) >= _MIN_PAUSED_RATIO * max(len(is_paused), 2)
+        return -1
+    if gradients.is_whole and not _is_mostly_repeats(sizes):
+        return 0
+    for phase in (0,) if gradients.is_whole else range(period):
+        is_paused = _paused_blocks(gradients, phase, period)
+        if is_paused.sum() >= _MIN_PAUSED_RATIO * max(len(is_paused), 2):
+            return phase
+    return -1
 
 
 def _is_mostly_repeats(run: list[int]) -> bool:
@@ -202,16 +206,13 @@ def _is_mostly_repeats(run: list[int]) -> bool:
 
 def _paused(gradients: Gradients) -> list[tuple[int, int]]:
     """(first op, ops per block) where the pause before a block is the longest around it."""
-    pauses = np.diff(gradients.start_ns)  # pauses[i] stands before gradient op i + 1
+    n_pauses = len(gradients.start_ns) - 1
     for length in range(2, min(len(gradients.sizes) // _MIN_PAUSED_BLOCKS, _MAX_PAUSED_BLOCK) + 1):
         for phase in (0,) if gradients.is_whole else range(length):
-            begin = phase + length - 1
-            end = begin + (len(pauses) - begin) // length * length
-            table = pauses[begin:end].reshape(-1, length)
-            is_paused = _are_paused(table, gradients.idle_ns[begin:end].reshape(-1, length))
+            is_paused = _paused_blocks(gradients, phase, length)
             is_clear = is_paused.size and is_paused.mean() >= _MIN_PAUSED_RATIO
-            if len(table) >= _MIN_PAUSED_BLOCKS - 1 and is_clear:
-                runs = [(at, at + length) for at in range(phase + length, len(pauses), length)]
+            if len(is_paused) >= _MIN_PAUSED_BLOCKS - 1 and is_clear:
+                runs = [(at, at + length) for at in range(phase + length, n_pauses, length)]
                 is_several = 0 < _inner_period(gradients.start_ns, runs) < length
                 return [] if is_several else [(phase, length)]
     return []
@@ -245,6 +246,14 @@ def _inner_period(start_ns: np.ndarray, runs: list[tuple[int, int]]) -> int:
 def _is_paused(gradients: Gradients, first: int, last: int) -> bool:
     pauses = np.diff(gradients.start_ns[first - 1 : last])
     return bool(_are_paused(pauses[None, :], gradients.idle_ns[None, first - 1 : last - 1])[0])
+
+
+def _paused_blocks(gradients: Gradients, phase: int, length: int) -> np.ndarray:
+    """Of each block behind the first of that phase, whether the pause before it begins a step."""
+    begin = phase + length - 1  # pauses[i] stands before gradient op i + 1
+    end = begin + max(len(gradients.idle_ns) - begin, 0) // length * length
+    pauses = np.diff(gradients.start_ns)[begin:end].reshape(-1, length)
+    return _are_paused(pauses, gradients.idle_ns[begin:end].reshape(-1, length))
 
 
 def _are_paused(pauses: np.ndarray, idle_ns: np.ndarray) -> np.ndarray:

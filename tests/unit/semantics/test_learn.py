@@ -145,3 +145,31 @@ def test_buckets_that_wait_for_each_other_are_one_step() -> None:
 def test_the_rebuild_tells_a_single_bucket(between: str) -> None:
     """Its broadcasts stand behind the first step."""
     assert closes(rows("a.." + ("aaaaaaaaaa" + between) * 5, pauses=True)) == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("letters", "expected"),
+    [
+        ("abc abc abc abc abc", {"c"}),
+        ("bc abc abc abc abc", {"c"}),
+        ("c abc abc abc abc a", {"c"}),
+        ("bcabcabcabcabc", "gradient_bytes_undecided"),  # no pause tells which bucket is the first
+        ("aa b a a a a b a a a a b a a a a b a a", "gradient_bytes_undecided"),  # a matrix, in turn
+        ("b a a a a b a a a a b a a a a b a a a a", "gradient_bytes_undecided"),
+    ],
+)
+def test_a_period_begins_where_the_pause_is_unless_the_job_does(
+    letters: str, expected: set[str] | str
+) -> None:
+    batch = rows(letters, first_seq=1000, pauses=True)
+    assert closes(batch) == expected
+    assert closes(rows("abcabcabcabc")) == {"c"}
+
+
+def test_a_period_of_unequal_buckets_needs_no_patience() -> None:
+    table = CommTable(4)
+    table.add(comm_row(1, "0-3", 0, desc=b"default_pg"))
+    for letters, patience_ops in (("bc abc abc abc abc", 0), ("aa aaa aaa aaa aaa aaa", 1024)):
+        found = resolve(DDP, rows(letters, first_seq=1000, pauses=True), table)
+        assert isinstance(found, Template)
+        assert found.patience_ops == patience_ops

@@ -94,3 +94,9 @@ def test_by_less_than_half_a_percent_of_a_block_no_optimizer_is_done(
 ) -> None:
     """A block and its gap take 4 ms."""
     assert parts_of([".", ".", ".", gap] * 8, pause_ms) == expected
+
+
+@pytest.mark.parametrize(("marked", "expected"), [(".l~l~", 4), (".l~l.", 0)])
+def test_behind_the_last_number_the_pause_must_be_longer(marked: str, expected: int) -> None:
+    """By half; before it half as long again is no evaluation."""
+    assert parts_of([".l.", ".l.", ".l.", marked] * 6, 1.5) == expected
