@@ -40,6 +40,7 @@ _PATIENCE_OPS = 4096  # a job without work so far may be in its first microbatch
 _LONG_PATIENCE_OPS = 32_768  # the same where it had few ends
 _MAX_BLOCKS = 256  # looked at
 _MIN_BLOCKS = 3  # before it is said that they differ
+_MIN_DISPUTED_BLOCKS = 6  # of three, two may have lost an op of the same kind
 _MAX_EMPTY = 64  # ends in a step: more microbatches than that are rather steps without gradients
 _SHARED = 0.75  # of the steps must agree
 _FEW = 0.05  # of the blocks may be strange: records are lost
@@ -71,11 +72,13 @@ class _Hits(NamedTuple):
 
 class _Leads(NamedTuple):
     """The ops that most blocks have directly before their work and behind what is no training,
-    empty if they differ; and how many other blocks are strange: they have ops of kinds of which the
-    lead has none, or without a lead, of other kinds than most."""
+    empty if they differ; how many other blocks are strange: they have ops of kinds of which the
+    lead has none, or without a lead, of other kinds than most; and whether not all blocks are the
+    same."""
 
     lead: Counts
     n_strange: int
+    is_disputed: bool = False
 
 
 def with_work(
@@ -101,10 +104,11 @@ def with_work(
     if share > 1 - _SHARED:
         return ENDS_WITHOUT_WORK
     blocks = _blocks(hits)
-    lead = _leads(blocks, kinds(rows, comms)).lead
-    if not lead and len(blocks) < _MIN_BLOCKS and not is_end:
+    leads = _leads(blocks, kinds(rows, comms))
+    n_needed = _MIN_DISPUTED_BLOCKS if leads.is_disputed else 0 if leads.lead else _MIN_BLOCKS
+    if len(blocks) < n_needed and not is_end:
         return TOO_FEW_STEPS
-    return _with_lead(found, blocks, lead)
+    return _with_lead(found, blocks, leads.lead)
 
 
 def _without_work(template: Template, blocks: list[_Block], leads: _Leads) -> Template | str:
@@ -143,7 +147,9 @@ def _leads(blocks: list[_Block], codes: np.ndarray, *, is_behind: bool = True) -
     leads = [counted(codes[block.first : block.work]) for block in blocks]
     if not leads:
         return _Leads((), 0)
-    usual, n_times = Counter(leads).most_common(1)[0]
+    n_of = Counter(leads)
+    usual = max(n_of, key=lambda lead: (n_of[lead], total(lead)))
+    n_times = n_of[usual]
     n_ops, others = total(usual), list[Counts]()
     for block, lead in zip(blocks, leads, strict=True):
         begin = block.work - n_ops
@@ -152,9 +158,12 @@ def _leads(blocks: list[_Block], codes: np.ndarray, *, is_behind: bool = True) -
             n_times += found is not Excess.ALIKE
         elif lead != usual:
             others.append(lead)
-    if n_times >= max(_SHARED * len(blocks), min(2, len(blocks))):
-        return _Leads(usual, sum(not has_kinds(usual, of=other) for other in others))
-    return _Leads((), sum(not has_same_kinds(other, usual) for other in others))
+    is_seen_twice = n_of[usual] >= min(2, len(blocks))  # once: it may have lost its first op
+    if is_seen_twice and n_times >= _SHARED * len(blocks):
+        n_strange = sum(not has_kinds(usual, of=other) for other in others)
+        return _Leads(usual, n_strange, n_of[usual] < len(blocks))
+    n_strange = sum(not has_same_kinds(other, usual) for other in others)
+    return _Leads((), n_strange, len(blocks) > 1)
 
 
 def _blocks(hits: _Hits) -> list[_Block]:

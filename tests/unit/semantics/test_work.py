@@ -51,6 +51,7 @@ def test_steps_are_those_with_work(letters: str, expected: list[int]) -> None:
     ("letters", "reason"),
     [
         ("OxWC" + "OxxWC", TOO_FEW_STEPS),
+        ("OxxWC" * 2 + "OxxxWC", TOO_FEW_STEPS),  # two may have lost an x
         ((MICROBATCH * 3 + "OxCWx") * 5, ENDS_WITHOUT_WORK),  # the last microbatch ends nothing
         ("".join(MICROBATCH * n + STEP for n in (1, 3, 2, 5, 4, 7, 6)), ENDS_WITHOUT_WORK),
         (("OxCWx" + STEP) * 4, ENDS_WITHOUT_WORK),  # now before the end, now behind it
@@ -59,6 +60,13 @@ def test_steps_are_those_with_work(letters: str, expected: list[int]) -> None:
 )
 def test_where_nothing_tells_it_says_so(letters: str, reason: str) -> None:
     assert told(letters) == reason
+
+
+def test_steps_that_lost_an_op_do_not_tell_the_lead_of_the_others() -> None:
+    assert firsts("OxxWC" * 2 + "OxxxWC" * 6 + "O") == [0, 5, 10, 16, 22, 28, 34, 40]
+    found = told("OxxWC" * 2 + "OxxxWC" * 6)
+    assert isinstance(found, Template)
+    assert total(found.lead) == 4
 
 
 def test_a_recording_that_ends_is_taken_as_it_is() -> None:
