@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from comminsight.pipeline.rebuild_tasks import Rebuilt, SegmentsTask, rebuild_se
 from comminsight.pipeline.session_steps import SessionStepper
 
 NODE_BYTES = 80 << 20
+N_NODES = 2
+PATIENCE_S = 60.0
 
 
 def dying_once(task: SegmentsTask, markers: str) -> tuple[Rebuilt, ...]:
@@ -35,6 +38,14 @@ def dying_once(task: SegmentsTask, markers: str) -> tuple[Rebuilt, ...]:
     if is_first and int(Path(task.folder).name.split("-")[1]) % 3 == 0:
         SessionStepper.finish = kill_after(SessionStepper.finish)  # type: ignore[method-assign]
     return rebuild_segments(task)
+
+
+def meet(node: str, markers: str) -> None:
+    """Come back when tasks have begun on both nodes: short ones would all fit on the first."""
+    (Path(markers) / f"node-{node}").touch()
+    give_up_s = time.monotonic() + PATIENCE_S
+    while len(list(Path(markers).glob("node-*"))) < N_NODES and time.monotonic() < give_up_s:
+        time.sleep(0.02)
 
 
 def kill_after(method: Callable[..., list[object]]) -> Callable[..., list[object]]:
@@ -67,8 +78,10 @@ def main(run: str, markers: str) -> None:
     ]
 
     def placed(task: SegmentsTask) -> tuple[str, int]:
+        node = ray.get_runtime_context().get_node_id()
+        meet(node, markers)
         (rebuilt,) = dying_once(task, markers)
-        return ray.get_runtime_context().get_node_id(), rebuilt.n_records
+        return node, rebuilt.n_records
 
     results = list(executor.map_unordered(placed, tasks))
     errors = [result.message for result in results if isinstance(result, Err)]
