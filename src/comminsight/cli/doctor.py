@@ -48,7 +48,7 @@ def places(python: str, spool: Path | None) -> Places:
     given = os.environ.get("COMMINSIGHT_SPOOL", "")
     chosen = spool or (Path(given) if given else None)
     return Places(
-        library_path=native_folder() / LIBRARY_NAME,
+        recorder_path=native_folder() / LIBRARY_NAME,
         box_folder=live_box_dir(),
         spool=chosen or own / "spool",
         private_folder=None if chosen else own,

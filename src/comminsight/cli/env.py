@@ -52,7 +52,7 @@ def chosen(options: argparse.Namespace) -> OwnLauncher:
     if spool is None and options.shell == "k8s":
         spool = POD_FOLDER / "spool"
     return OwnLauncher(
-        library_path=native_library().absolute(),
+        recorder_path=native_library().absolute(),
         inject_folder=None if options.no_inject else inject_package().absolute(),
         run_id="" if options.run_id is None else checked_run_id(options.run_id),
         spool=None if spool is None else spool.absolute(),
@@ -66,7 +66,7 @@ def notes(what: OwnLauncher, shell: str, words: Catalogue) -> Iterator[str]:
     yield words.text("env.spool", spool=str(spool), argument=shlex.quote(str(spool)))
     if not what.run_id:
         yield words.text("env.run_id")
-    yield words.text("env.old_nccl", folder=str(what.library_path.parent))
+    yield words.text("env.old_nccl", folder=str(what.recorder_path.parent))
     if shell == "k8s":
         yield words.text("env.pod_shm", size=forms.SHM_SIZE)
         yield words.text("env.pod_folders")

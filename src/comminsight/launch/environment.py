@@ -166,20 +166,20 @@ def recording_environment(
     Only the folder with ``sitecustomize`` goes onto PYTHONPATH: it loads its package by path, so
     that nothing installed beside it shadows a package of the job.
     """
-    library_path = native_library()
+    recorder_path = native_library()
     environment = dict(base)
     environment["PYTHONPATH"] = put_before(inject_package() / "site", base.get("PYTHONPATH", ""))
     environment["COMMINSIGHT_INJECT"] = "1"
-    environment["COMMINSIGHT_LIBRARY"] = str(library_path)
+    environment["COMMINSIGHT_LIBRARY"] = str(recorder_path)
     environment["COMMINSIGHT_RUN_ID"] = run_id
     environment["COMMINSIGHT_SPOOL"] = str(spool)
     environment["COMMINSIGHT_OVERDUE_S"] = f"{options.overdue_limit_s:g}"
     environment["COMMINSIGHT_SAFE_WINDOW_MS"] = str(options.safe_window_ms)
     if not base.get(PLUGIN_VARIABLE):
-        environment[PLUGIN_VARIABLE] = plugin_value(library_path)
+        environment[PLUGIN_VARIABLE] = plugin_value(recorder_path)
     if environment[PLUGIN_VARIABLE] == PLUGIN_NAME:
         paths = base.get("LD_LIBRARY_PATH", "")
-        environment["LD_LIBRARY_PATH"] = put_before(library_path.parent, paths)
+        environment["LD_LIBRARY_PATH"] = put_before(recorder_path.parent, paths)
     if options.group_map:
         environment["COMMINSIGHT_GROUP_MAP"] = options.group_map
     if options.stack_signal:

@@ -16,7 +16,7 @@ POD_FOLDER = Path("/var/lib/comminsight")
 class OwnLauncher:
     """What was chosen; "" and None: the recorder's default. ``inject_folder`` None: NCCL only."""
 
-    library_path: Path
+    recorder_path: Path
     inject_folder: Path | None
     run_id: str = ""
     spool: Path | None = None
@@ -25,13 +25,13 @@ class OwnLauncher:
 
 def assignments(chosen: OwnLauncher) -> Iterator[Assignment]:
     """The variables in the order in which they are printed."""
-    value = plugin_value(chosen.library_path)
+    value = plugin_value(chosen.recorder_path)
     yield Assignment(PLUGIN_VARIABLE, value)
     if value == PLUGIN_NAME:
-        yield Assignment("LD_LIBRARY_PATH", str(chosen.library_path.parent), is_prefix=True)
+        yield Assignment("LD_LIBRARY_PATH", str(chosen.recorder_path.parent), is_prefix=True)
     if chosen.inject_folder is not None:
         yield Assignment("COMMINSIGHT_INJECT", "1")
-        yield Assignment("COMMINSIGHT_LIBRARY", str(chosen.library_path))
+        yield Assignment("COMMINSIGHT_LIBRARY", str(chosen.recorder_path))
         yield Assignment("PYTHONPATH", str(chosen.inject_folder / "site"), is_prefix=True)
     if chosen.run_id:
         yield Assignment("COMMINSIGHT_RUN_ID", chosen.run_id)
@@ -43,7 +43,7 @@ def assignments(chosen: OwnLauncher) -> Iterator[Assignment]:
 
 def pod_mounts(chosen: OwnLauncher) -> Iterator[Mount]:
     """The folders of the node that the variables speak of."""
-    yield Mount("comminsight-library", str(chosen.library_path.parent))
+    yield Mount("comminsight-library", str(chosen.recorder_path.parent))
     if chosen.inject_folder is not None:
         yield Mount("comminsight-inject", str(chosen.inject_folder))
     if chosen.spool is not None:

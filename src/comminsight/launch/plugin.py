@@ -12,9 +12,9 @@ PLUGIN_NAME = "comminsight"  # NCCL makes the library's name of it, on every rel
 MAX_VALUE_CHARS = 255  # NCCL cuts the variable there
 
 
-def plugin_value(library_path: Path) -> str:
+def plugin_value(recorder_path: Path) -> str:
     """What NCCL_PROFILER_PLUGIN is set to: the path, or the name where the path is too long."""
-    path = str(library_path)
+    path = str(recorder_path)
     return path if len(path.encode()) <= MAX_VALUE_CHARS else PLUGIN_NAME
 
 

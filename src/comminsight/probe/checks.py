@@ -39,10 +39,10 @@ def library(facts: MachineFacts) -> Iterable[CheckResult]:
     """The recorder library is there and is a library."""
     if facts.elf is None:
         yield result(
-            PROBLEM, "library", "unreadable", path=facts.library_path, reason=facts.elf_error
+            PROBLEM, "library", "unreadable", path=facts.recorder_path, reason=facts.elf_error
         )
     else:
-        yield result(OK, "library", "found", path=facts.library_path)
+        yield result(OK, "library", "found", path=facts.recorder_path)
 
 
 def library_fit(facts: MachineFacts) -> Iterable[CheckResult]:

@@ -38,7 +38,7 @@ DEFAULT_PLUGIN = "libnccl-profiler.so"  # what NCCL loads when its variable is n
 class Places:
     """What to look at; ``python`` is the one that trains."""
 
-    library_path: Path
+    recorder_path: Path
     box_folder: Path
     spool: Path
     private_folder: Path | None = None  # above the default spool, where the recorder makes it
@@ -52,7 +52,7 @@ class Places:
 class MachineFacts:
     """The facts. ``elf`` is None where the library cannot be read, then ``elf_error`` says why."""
 
-    library_path: str
+    recorder_path: str
     elf: ElfFacts | None
     elf_error: str = ""
     machine: str
@@ -82,12 +82,12 @@ def gather(places: Places, environment: Mapping[str, str]) -> MachineFacts:
 
     Raises InputError when ``places.python`` cannot be asked.
     """
-    elf, elf_error = library_facts(places.library_path)
+    elf, elf_error = library_facts(places.recorder_path)
     folders = search_path(places.python)
     ld_library_path = environment.get("LD_LIBRARY_PATH", "")
     disable_file = environment.get("COMMINSIGHT_DISABLE_FILE") or DEFAULT_DISABLE_FILE
     return MachineFacts(
-        library_path=str(places.library_path),
+        recorder_path=str(places.recorder_path),
         elf=elf,
         elf_error=elf_error,
         machine=platform.machine(),
@@ -96,7 +96,7 @@ def gather(places: Places, environment: Mapping[str, str]) -> MachineFacts:
         disable_file=disable_file if os.path.lexists(disable_file) else "",
         plugin=places.plugin,
         is_plugin_foreign=places.is_plugin_foreign,
-        is_plugin_there=is_found(places.plugin, places.library_path.name, ld_library_path),
+        is_plugin_there=is_found(places.plugin, places.recorder_path.name, ld_library_path),
         default_plugin=named_on_path(DEFAULT_PLUGIN, ld_library_path),
         mask=environment.get(MASK_VARIABLE, ""),
         unfit=unfit_settings(environment),
@@ -111,14 +111,14 @@ def gather(places: Places, environment: Mapping[str, str]) -> MachineFacts:
         nccl=nccl_versions(folders, loader_folders(ld_library_path)),
         trial=Trial(failure=elf_error)
         if elf is None
-        else try_plugin(places.library_path, environment),
+        else try_plugin(places.recorder_path, environment),
     )
 
 
-def library_facts(library_path: Path) -> tuple[ElfFacts | None, str]:
+def library_facts(recorder_path: Path) -> tuple[ElfFacts | None, str]:
     """(facts, "") or (None, why not)."""
     try:
-        return read_elf(library_path.read_bytes(), str(library_path)), ""
+        return read_elf(recorder_path.read_bytes(), str(recorder_path)), ""
     except OSError as error:
         return None, error.strerror or str(error)
     except InputError as error:

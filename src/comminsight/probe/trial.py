@@ -56,9 +56,9 @@ class Trial:
     failure: str = ""
 
 
-def try_plugin(library_path: Path, environment: Mapping[str, str]) -> Trial:
+def try_plugin(recorder_path: Path, environment: Mapping[str, str]) -> Trial:
     """The probes of all releases that the host program knows; never raises."""
-    program = library_path.parent / PROGRAM
+    program = recorder_path.parent / PROGRAM
     if not program.exists():
         return Trial()
     try:
@@ -66,15 +66,15 @@ def try_plugin(library_path: Path, environment: Mapping[str, str]) -> Trial:
         releases = [msgspec.json.decode(line, type=_Release) for line in listed]
     except (OSError, subprocess.SubprocessError, msgspec.MsgspecError) as error:
         return Trial(failure=short(error))
-    with trial_environment(library_path, environment) as own:
-        return Trial(tuple(probe(program, library_path, release, own) for release in releases))
+    with trial_environment(recorder_path, environment) as own:
+        return Trial(tuple(probe(program, recorder_path, release, own) for release in releases))
 
 
 def probe(
-    program: Path, library_path: Path, release: _Release, environment: Mapping[str, str]
+    program: Path, recorder_path: Path, release: _Release, environment: Mapping[str, str]
 ) -> Probe:
     """One load; what went wrong with the program itself is told as an attempt."""
-    value = str(library_path) if release.takes_paths else PLUGIN_NAME
+    value = str(recorder_path) if release.takes_paths else PLUGIN_NAME
     command = [str(program), "--probe", "--release", release.release, "--plugin", value]
     try:
         found = msgspec.json.decode(run(command, environment), type=Probe)
@@ -88,10 +88,10 @@ def probe(
 
 
 @contextlib.contextmanager
-def trial_environment(library_path: Path, base: Mapping[str, str]) -> Iterator[dict[str, str]]:
+def trial_environment(recorder_path: Path, base: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """The environment of a job that records, with a spool that is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="comminsight-trial-") as folder:
-        paths = [str(library_path.parent), *filter(None, [base.get("LD_LIBRARY_PATH", "")])]
+        paths = [str(recorder_path.parent), *filter(None, [base.get("LD_LIBRARY_PATH", "")])]
         yield {
             **base,
             "COMMINSIGHT_SPOOL": folder,

@@ -28,7 +28,7 @@ GOOD_PROBE = Probe(
 )  # fmt: skip
 STACK = Stack(global_rank=-1, pid=1, source=StackSource.PY_SPY)
 GOOD = MachineFacts(
-    library_path="/l.so",
+    recorder_path="/l.so",
     elf=ElfFacts("x86_64", (2, 34)),
     machine="x86_64",
     glibc=(2, 36),
