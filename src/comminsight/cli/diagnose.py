@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -11,13 +9,10 @@ from typing import Annotated
 import typer
 
 from comminsight.cli.choices import FailOn, Lang
-from comminsight.cli.report import exit_code
-from comminsight.cli.typed import call, progress, terminal_width, write_output
+from comminsight.cli.report import exit_code, show_report
+from comminsight.cli.typed import call, progress
 from comminsight.model.ranges import MAX_MEMBERS
 from comminsight.pipeline.flight_recorder import diagnose_flight_recorder
-from comminsight.report.json_form import report_json
-from comminsight.report.page import wants_color
-from comminsight.report.text import render_report
 
 
 def diagnose(
@@ -43,11 +38,7 @@ def diagnose(
     """Say why a job hung, who caused it, and what is not known, from what it left behind."""
     progress(f"reading {', '.join(map(str, paths))}")
     made = diagnose_flight_recorder(paths, world_size=world_size).as_run_report()
-    if json:
-        write_output(report_json(made))
-    else:
-        color = wants_color(sys.stdout, os.environ)
-        write_output(render_report(made, lang=lang.value, width=terminal_width(), color=color))
+    show_report(made, lang=lang, is_json=json)
     return exit_code(made, fail_on=fail_on, is_strict=strict)
 
 

@@ -51,12 +51,17 @@ def report(
     progress(f"reading {run}")
     opened = open_run(run, template_folders=[templates] if templates else [])
     made = opened.report(clock=clock.value, ras=answers)
-    if json:
+    show_report(made, lang=lang, is_json=json)
+    return exit_code(made, fail_on=fail_on, is_strict=strict)
+
+
+def show_report(made: RunReport, *, lang: Lang, is_json: bool) -> None:
+    """Print a report, as people read it or as JSON."""
+    if is_json:
         write_output(report_json(made))
     else:
         color = wants_color(sys.stdout, os.environ)
         write_output(render_report(made, lang=lang.value, width=terminal_width(), color=color))
-    return exit_code(made, fail_on=fail_on, is_strict=strict)
 
 
 def exit_code(made: RunReport, *, fail_on: FailOn, is_strict: bool) -> int:
