@@ -223,14 +223,17 @@ def old_form(job: FlightJob, rank: int, *, is_list: bool) -> Any:
     return {"version": "1.4", "pg_config": config, "entries": entries}
 
 
+def write_old_dumps(folder: Path, job: FlightJob, *, is_list: bool) -> None:
+    for rank in job.programs:
+        path = folder / f"nccl_trace_rank_{rank}"
+        path.write_bytes(torch_pickle(old_form(job, rank, is_list=is_list)))
+
+
 @pytest.mark.parametrize(("tp", "pp", "dp"), [(2, 2, 2), (1, 1, 4), (4, 1, 1)])
 def test_dumps_whose_groups_have_no_names(tp: int, pp: int, dp: int, tmp_path: Path) -> None:
     job = parallel_job(tp, pp, dp, run_ahead=3)
     job.host_stops[1] = len(job.programs[1]) * 2 // 3
-    job.play()
-    for rank in job.programs:
-        path = tmp_path / f"nccl_trace_rank_{rank}"
-        path.write_bytes(torch_pickle(old_form(job, rank, is_list=False)))
+    write_old_dumps(tmp_path, job.play(), is_list=False)
     verdict = diagnose_flight_recorder([tmp_path]).verdict
     assert (verdict.cause, verdict.culprits) == (Cause.RANK_NOT_ENTERED, (1,))
 
@@ -238,10 +241,7 @@ def test_dumps_whose_groups_have_no_names(tp: int, pp: int, dp: int, tmp_path: P
 def test_a_bare_list_of_entries_tells_of_the_default_group(tmp_path: Path) -> None:
     job = world_job(4)
     job.host_stops[2] = 3
-    job.play()
-    for rank in job.programs:
-        path = tmp_path / f"nccl_trace_rank_{rank}"
-        path.write_bytes(torch_pickle(old_form(job, rank, is_list=True)))
+    write_old_dumps(tmp_path, job.play(), is_list=True)
     verdict = diagnose_flight_recorder([tmp_path]).verdict
     assert (verdict.cause, verdict.culprits) == (Cause.RANK_NOT_ENTERED, (2,))
 
