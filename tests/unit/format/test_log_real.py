@@ -20,6 +20,12 @@ import datetime, os, signal, sys
 import torch
 import torch.distributed as dist
 
+def end_at_once(*error):
+    # gloo's threads may abort an interpreter that shuts down: the exit code would be chance
+    told(*error)
+    sys.stderr.flush()
+    os._exit(1)
+
 fault = sys.argv[1]
 dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
 rank = dist.get_rank()
@@ -27,6 +33,7 @@ dist.all_reduce(torch.ones(4))
 if fault == "killed" and rank == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 if fault == "raised" and rank == 1:
+    told, sys.excepthook = sys.excepthook, end_at_once  # torch's names the rank
     raise ValueError("planted")
 dist.all_reduce(torch.ones(8 if fault == "shape" and rank == 1 else 4))
 """
