@@ -5,7 +5,6 @@ Everything is computed on first use and kept: sessions, steps, the aligned trace
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -32,12 +31,11 @@ from comminsight.model.template_view import TemplateView
 from comminsight.model.trace import RunTrace
 from comminsight.model.verdict import Coverage, Message, Verdict
 from comminsight.model.views import OpStories, StepOps, TemplateScore
-from comminsight.pipeline.breaks import at_first_break
 from comminsight.pipeline.calibration import RunCalibration
 from comminsight.pipeline.coverage import run_coverage, run_tally
 from comminsight.pipeline.devices import devices
-from comminsight.pipeline.ends import as_of, exit_statuses, first_failure
 from comminsight.pipeline.facts import ENDED, run_facts
+from comminsight.pipeline.final_view import final_view, with_places
 from comminsight.pipeline.hang_event import renumbered
 from comminsight.pipeline.hang_store import read_hangs
 from comminsight.pipeline.kernels import pair_sweep
@@ -46,8 +44,9 @@ from comminsight.pipeline.load import LoadedRun, load_run, no_records, sort_out,
 from comminsight.pipeline.lost import with_losses
 from comminsight.pipeline.manifest import read_manifests
 from comminsight.pipeline.metadata import read_metadata, run_metadata, session_records
+from comminsight.pipeline.moment import read_moment
 from comminsight.pipeline.notes import calibration_notes, run_notes, stack_notes
-from comminsight.pipeline.observe import killed, last_sign_ns, observe
+from comminsight.pipeline.observe import killed
 from comminsight.pipeline.op_view import op_stories
 from comminsight.pipeline.parallel import RunRoles, role_notes, run_roles, stepped, with_roles
 from comminsight.pipeline.pauses import doubted, off_ratio, without_pauses
@@ -237,7 +236,8 @@ class Run:
             liveness=[s.liveness for s in self.sessions],
         )
         named = facts.run_id or next((i.run_id for i in identities), "")  # a spool has no manifest
-        return msgspec.structs.replace(facts, run_id=named)
+        moment = read_moment(self.paths)
+        return msgspec.structs.replace(facts, run_id=named, end=moment.end if moment else facts.end)
 
     @property
     def overdue_limit_ns(self) -> int:
@@ -248,21 +248,10 @@ class Run:
 
     def final_view(self) -> HangEvent:
         """Who is where now, or was where at the first failure or at the last sign of life."""
-        sessions, is_running = self.sessions, self.facts.end == "running"
-        now_ns = time.monotonic_ns() if is_running else last_sign_ns(sessions)
-        failure = first_failure(sessions, self.manifests)
-        if failure is not None:
-            sessions, now_ns = as_of(sessions, failure), failure.ended_mono_ns
-        elif not is_running and (found := at_first_break(sessions, self.manifests)) is not None:
-            sessions, now_ns = found
-        return observe(
-            sessions,
-            now_mono_ns=now_ns,
-            now_real_ns=time.time_ns() if is_running else 0,
-            overdue_limit_ns=self.overdue_limit_ns,
-            exit_statuses=exit_statuses(self.manifests),
-            is_past=self.facts.end in ENDED,
-        )
+        return final_view(
+            self.sessions, self.manifests, end=self.facts.end,
+            overdue_limit_ns=self.overdue_limit_ns, moment=read_moment(self.paths),
+        )  # fmt: skip
 
     def measures(self, clock: Clock = "aligned") -> StragglerMeasures:
         """Waits and blame per step and rank, on the aligned or the nodes' own wall clocks."""
@@ -286,12 +275,13 @@ class Run:
         verdicts = doubted(with_losses(verdicts, self.sessions, n_steps), self.sessions)
         step_view = self.calibration.state.view
         facts = msgspec.structs.replace(self.facts, clock=clock, step_view=step_view)
-        return run_report(
+        made = run_report(
             facts, self.roles, self.step_rows(),
             rank_rows(measures, devices(self.sessions)), coverage, verdicts,
             notes=(*self.notes(), *stack_notes(self._hang_files[0], verdicts), *ras_notes),
             tally=self.tally,
         )  # fmt: skip
+        return with_places(made, self.trace, self.aligned_steps)
 
     def _with_ras(
         self,

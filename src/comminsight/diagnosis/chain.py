@@ -8,6 +8,7 @@ from comminsight.diagnosis.presence import Instance, Observed
 from comminsight.model.hang import HangEvent, InFlightOp
 from comminsight.model.ops import DType, Op
 from comminsight.model.ranges import missing_ranks
+from comminsight.model.reference import comm_ref, op_ref_text
 from comminsight.model.verdict import ChainLevel, ChainLink, Coverage, OpRef
 
 UNKNOWN = "unknown"
@@ -44,20 +45,25 @@ def op_ref(instance: Instance, op: InFlightOp | None = None) -> OpRef:
 def hang_chain(
     observed: Observed, instance: Instance | None, ranks: Iterable[int]
 ) -> tuple[ChainLink, ...]:
-    """Job to port; a level without evidence says so. Nothing in a hang names step or port."""
+    """Job to port; a level without evidence says so. What stopped has no step of its own yet, and
+    nothing here names a port: ``whole_chain`` adds what the run knows."""
     named = sorted(ranks)
     hosts = sorted({observed.states[r].host for r in named if r in observed.states} - {""})
     role = comm = op = UNKNOWN
+    group = where = ""
     if instance is not None:
         role = instance.communicator.role.value
         comm = instance.communicator.label
-        op = f"{op_name(instance.first_op.op)} #{instance.key.match_seq}"
+        first = instance.first_op
+        op = f"{op_name(first.op)} #{instance.key.match_seq}"
+        group = comm_ref(first.comm_id)
+        where = op_ref_text(first.comm_id, first.op_seq, first.global_rank)
     return (
         ChainLink(ChainLevel.JOB, f"{observed.event.world_size} ranks"),
         ChainLink(ChainLevel.ROLE, role),
         ChainLink(ChainLevel.STEP, UNKNOWN),
-        ChainLink(ChainLevel.COMMUNICATOR, comm),
-        ChainLink(ChainLevel.OP, op),
+        ChainLink(ChainLevel.COMMUNICATOR, comm, group),
+        ChainLink(ChainLevel.OP, op, where),
         ChainLink(ChainLevel.RANK, ", ".join(map(str, named)) or UNKNOWN),
         ChainLink(ChainLevel.NODE, ", ".join(hosts) or UNKNOWN),
         ChainLink(ChainLevel.PORT, UNKNOWN),

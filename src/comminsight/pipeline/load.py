@@ -28,6 +28,7 @@ from comminsight.model.verdict import Message
 from comminsight.pipeline.ends import ended_well
 from comminsight.pipeline.launches import last_launch, newest_run
 from comminsight.pipeline.layout import FALLBACK_FOLDER, RunPaths
+from comminsight.pipeline.moment import as_then, moment_path, read_moment
 from comminsight.pipeline.quiet_ends import with_quiet_ends
 from comminsight.pipeline.ranks import with_ranks
 
@@ -68,11 +69,12 @@ def load_run(
 
     Raises InputError when files are there but none of them can be read.
     """
+    moment = read_moment(paths)
     found, problems = find_sessions(paths, manifests, is_segments_only=is_segments_only)
     sessions = []
     for session_paths in found:
         try:
-            session = with_resolved_rank(read_session(session_paths))
+            session = with_resolved_rank(as_then(read_session(session_paths), moment))
             sessions.append(with_settled_fate(session, manifests))
         except InputError as error:
             problems.append(str(error))
@@ -106,8 +108,13 @@ def find_sessions(
     """Where the run's sessions are; live boxes count only when they are of this run."""
     if is_segments_only:
         return list(discover(paths.segments).sessions), []
-    stored = discover(paths.segments, paths.boxes, *box_dirs(paths.segments)[1:])
+    is_copy = moment_path(paths).exists()  # of a run that was looked at elsewhere
+    fallback = () if is_copy else box_dirs(paths.segments)[1:]
+    stored = discover(paths.segments, paths.boxes, *fallback)
     found = {entry.session_id: entry for entry in stored.sessions}
+    problems = [f"{path}: not a black box" for path in stored.unreadable]
+    if is_copy:
+        return list(stored.sessions), problems
     spools = elsewhere(manifests)
     for spool in spools:
         for entry in discover(spool).sessions:
@@ -122,7 +129,6 @@ def find_sessions(
             found[entry.session_id] = replace(known, box=entry.box)
         elif known is None and is_of_run(entry, manifests):
             found[entry.session_id] = entry
-    problems = [f"{path}: not a black box" for path in stored.unreadable]
     return [found[name] for name in sorted(found)], problems
 
 

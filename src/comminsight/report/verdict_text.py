@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from comminsight.model.reference import parse_reference
 from comminsight.model.report import RunReport
 from comminsight.model.verdict import (
     Cause,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:  # the launcher tells a verdict in one sentence and needs no p
     from comminsight.report.page import Page
 
 _RANKS = re.compile(r"(\d{1,9}) ranks", re.ASCII)
+_AFTER = re.compile(r"after (\d{1,9})(, \w{1,32})?", re.ASCII)
 _MEASURE = re.compile(r"([a-z_]+)=(-?\d+(?:\.\d+)?)", re.ASCII)
 
 HANG_CAUSES = frozenset(
@@ -232,7 +234,9 @@ def _chain_value(link: ChainLink, words: Catalogue) -> str:
     value = words.word("word", link.value)
     if link.level is ChainLevel.JOB and (match := _RANKS.fullmatch(link.value)):
         value = words.text("chain.job", n=int(match[1]))
-    said = link.evidence
+    if link.level is ChainLevel.STEP and (match := _AFTER.fullmatch(link.value)):
+        value = words.text("chain.after_step", step=int(match[1]), phase=match[2] or "")
+    said = "" if parse_reference(link.evidence) else link.evidence  # `explain` tells references
     if match := _MEASURE.fullmatch(said):
         key, number = match[1], float(match[2])
         shown = numbers.quantity(key, number)
