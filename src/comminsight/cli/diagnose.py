@@ -1,4 +1,4 @@
-"""``comminsight diagnose PATH...``: why a job hung that left only what others recorded."""
+"""``comminsight diagnose PATH...``: why a job hung or failed, from whatever it left behind."""
 
 from __future__ import annotations
 
@@ -11,19 +11,26 @@ import typer
 from comminsight.cli.choices import FailOn, Lang
 from comminsight.cli.report import exit_code, show_report
 from comminsight.cli.typed import call, progress
+from comminsight.errors import InputError, UsageError
 from comminsight.model.ranges import MAX_MEMBERS
-from comminsight.pipeline.flight_recorder import diagnose_flight_recorder
+from comminsight.model.report import RunReport
+from comminsight.pipeline.diagnose import diagnose as diagnose_files
+from comminsight.pipeline.layout import run_paths
+from comminsight.run import open_run
 
 
 def diagnose(
     paths: Annotated[
-        list[Path], typer.Argument(help="PyTorch Flight Recorder dumps, or folders of them")
+        list[Path],
+        typer.Argument(
+            help="logs, Flight Recorder dumps, answers of ncclras, a run directory, or folders"
+        ),
     ],
     *,
     world_size: Annotated[
         int,
         typer.Option(
-            min=0, max=MAX_MEMBERS, help="number of ranks, where dumps of the last may be missing"
+            min=0, max=MAX_MEMBERS, help="number of ranks, where nothing of the last is at hand"
         ),
     ] = 0,
     lang: Annotated[Lang, typer.Option(help="language")] = Lang.EN,
@@ -35,11 +42,31 @@ def diagnose(
         bool, typer.Option("--strict", help="exit 4 when ranks or records are missing")
     ] = False,
 ) -> int:
-    """Say why a job hung, who caused it, and what is not known, from what it left behind."""
+    """Say why a job hung or failed, who caused it, and what is not known, from what it left."""
     progress(f"reading {', '.join(map(str, paths))}")
-    made = diagnose_flight_recorder(paths, world_size=world_size).as_run_report()
+    runs = [path for path in paths if is_run(path)]
+    files = [path for path in paths if path not in runs]
+    made = diagnose_files(files, world_size=world_size, recorded=_recorded(runs))
     show_report(made, lang=lang, is_json=json)
     return exit_code(made, fail_on=fail_on, is_strict=strict)
+
+
+def is_run(path: Path) -> bool:
+    """True for a folder with what recorders of our own wrote."""
+    try:
+        run_paths(path)
+    except InputError:
+        return False
+    return True
+
+
+def _recorded(runs: Sequence[Path]) -> RunReport | None:
+    if len(runs) > 1:
+        raise UsageError(
+            "two run directories: " + ", ".join(map(str, runs)),
+            next_step="give one run with the logs and dumps of that job",
+        )
+    return open_run(runs[0]).report() if runs else None
 
 
 def main(argv: Sequence[str]) -> int:

@@ -57,6 +57,7 @@ RAS_ASYNC_ERROR = "evidence.ras_async_error"
 RAS_UNRECORDED = "evidence.ras_unrecorded"
 RAS_OTHER_PROCESS = "evidence.ras_other_process"
 RAS_MORE = "evidence.ras_more"
+EXPLAINS = "evidence.explains"
 
 MISSING_RANKS = "missing.ranks"
 MISSING_KERNEL_EVENTS = "missing.kernel_events"
@@ -93,6 +94,8 @@ MISSING_RAS_OURS = "missing.ras_ours"
 MISSING_RAS_END = "missing.ras_end"
 MISSING_RAS_UNREAD = "missing.ras_unread"
 MISSING_RAS_AGREEMENT = "missing.ras_agreement"
+MISSING_SIGNS = "missing.signs"
+MISSING_FILE = "missing.file"
 
 READ_STACK = "action.read_stack"
 CHECK_STREAM = "action.check_stream"
@@ -112,6 +115,7 @@ COMPARE_HOST = "action.compare_host"
 REBALANCE = "action.rebalance"
 RECORD_LONGER = "action.record_longer"
 CHECK_PROCESS = "action.check_process"
+COLLECT_EVIDENCE = "action.collect_evidence"
 
 CODES: dict[str, tuple[str, ...]] = {
     # ranks that never entered an op, and the last one of its kind that they did enter
@@ -196,6 +200,8 @@ CODES: dict[str, tuple[str, ...]] = {
     RAS_UNRECORDED: ("ranks", "members", "comm", "pid", "host", "device"),
     RAS_OTHER_PROCESS: ("rank", "pid", "ras_pid", "host", "comm"),
     RAS_MORE: ("n",),
+    # a statement of another rule that follows from this verdict
+    EXPLAINS: ("cause", "ranks"),
     MISSING_RANKS: ("ranks",),
     MISSING_RECORDS: ("ranks", "lost"),
     # what these ranks recorded last: their process did not close its records, and has no box here
@@ -254,6 +260,9 @@ CODES: dict[str, tuple[str, ...]] = {
     MISSING_RAS_UNREAD: ("source", "n"),
     # RAS contradicts the records: the evidence says in what
     MISSING_RAS_AGREEMENT: ("source",),
+    MISSING_SIGNS: (),
+    # reason is a code of its own
+    MISSING_FILE: ("source", "reason"),
     READ_STACK: ("rank",),
     CHECK_STREAM: ("ranks",),
     CHECK_HOST: ("ranks",),
@@ -275,6 +284,7 @@ CODES: dict[str, tuple[str, ...]] = {
     RECORD_LONGER: ("needed",),
     # a process that only RAS tells to be gone or silent
     CHECK_PROCESS: ("pid", "host"),
+    COLLECT_EVIDENCE: (),
 }
 
 MEASURES: tuple[str, ...] = (

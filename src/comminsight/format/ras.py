@@ -30,7 +30,18 @@ MAX_MEMBERS = 1 << 20  # over all communicators
 NEXT_STEP = "give what `ncclras -v` or `ncclras -v -f json` printed"
 PROTOCOL_LINE = re.compile(rb"(SERVER PROTOCOL [^\n]*|OK)\r?\n")
 TEXT_MARK = re.compile(rb"^(Job summary|Communicators\.\.\.)", re.MULTILINE)
+JSON_MARKS = (b'"communicators"', b'"nccl_version"', b'"communicators_count"')
 HASH = re.compile(r"(?:0x)?([0-9a-f]{1,16})", re.IGNORECASE)
+
+
+def is_ras(head: bytes) -> bool:
+    """Whether a file that begins so looks like an answer: by its headings, or its first keys."""
+    body = head.replace(b"\0", b"").lstrip(b"\xef\xbb\xbf \t\r\n")
+    while line := PROTOCOL_LINE.match(body):
+        body = body[line.end() :].lstrip()
+    if body.startswith(b"{"):
+        return any(key in body for key in JSON_MARKS)
+    return TEXT_MARK.search(body) is not None
 
 
 def parse_ras(data: bytes, *, path: str = "") -> RasAnswer:

@@ -15,14 +15,15 @@ from msgspec.structs import replace
 
 from comminsight.diagnosis import codes
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.hang import judge_hang
+from comminsight.diagnosis.job import judge_job
 from comminsight.model.hang import HangEvent, InFlightOp
+from comminsight.model.job_evidence import CallFrames, GroupClaim, JobEvidence
 from comminsight.model.report import REPORT_SCHEMA_VERSION, RunFacts, RunReport
 from comminsight.model.topology import Communicator
-from comminsight.model.verdict import Confidence, Message, Verdict
+from comminsight.model.verdict import Message, Verdict
 from comminsight.pipeline.flight_recorder_event import FlightJob, flight_event, flight_job
 from comminsight.pipeline.flight_recorder_files import read_dumps
-from comminsight.pipeline.flight_recorder_groups import join_groups
+from comminsight.pipeline.flight_recorder_groups import groups_of, join_groups
 
 OVERDUE_LIMIT_NS = 30_000_000_000
 
@@ -75,19 +76,40 @@ def diagnose_flight_recorder(
     dumps, others = read_dumps([Path(path) for path in paths])
     job = flight_job(dumps, join_groups(dumps, world_size))
     event = _timed(job, flight_event(job), overdue_limit_ns)
-    verdict = _trusted(job, judge_hang(event, event.communicators))
-    missing = (*_without_box(verdict), *_missing(job, event))
-    n_entries = sum(len(one.dump.entries) for one in dumps)
-    coverage = replace(verdict.coverage, records_read=n_entries)
+    evidence = _evidence_of(job, event)
+    verdict = judge_job(evidence)[0]
     return FlightReport(
-        verdict=replace(verdict, missing=missing, coverage=coverage),
-        communicators=event.communicators,
+        verdict=verdict,
+        communicators=evidence.communicators,
         event=event,
         sources={one.global_rank: one.source for one in dumps},
         others=tuple(others),
-        n_entries=n_entries,
+        n_entries=evidence.n_records,
         overwritten={rank: own.n_lost for rank, own in job.calls.items() if own.n_lost},
-        frames=dict(_frames(job)),
+        frames={one.global_rank: one.frames for one in evidence.frames},
+    )
+
+
+def flight_evidence(
+    paths: Sequence[Path], *, world_size: int = 0, overdue_limit_ns: int = OVERDUE_LIMIT_NS
+) -> JobEvidence:
+    """What the dumps in ``paths`` tell of their job; raises as ``diagnose_flight_recorder``."""
+    dumps, _ = read_dumps(paths)
+    job = flight_job(dumps, join_groups(dumps, world_size))
+    return _evidence_of(job, _timed(job, flight_event(job), overdue_limit_ns))
+
+
+def _evidence_of(job: FlightJob, event: HangEvent) -> JobEvidence:
+    """The state of the ranks and what the dumps say besides."""
+    return JobEvidence(
+        world_size=event.world_size,
+        hang=event,
+        communicators=event.communicators,
+        groups=tuple(_groups(job)),
+        frames=tuple(_frames(job)),
+        doubted=_doubted(job),
+        n_records=sum(len(one.dump.entries) for one in job.dumps.values()),
+        missing=tuple(_missing(job, event)),
     )
 
 
@@ -120,18 +142,25 @@ def _has_timed_out(job: FlightJob) -> bool:
     return any(entry.is_retired and not entry.is_over for entry in entries)
 
 
-def _trusted(job: FlightJob, verdict: Verdict) -> Verdict:
-    """The verdict; that a rank of gloo is in no send and no receive is known of none for certain,
-    and least where its first calls were overwritten."""
-    is_doubtful = job.is_gloo and bool(job.idle.intersection(verdict.culprits))
-    if not is_doubtful or all(own.is_whole for own in job.calls.values()):
-        return verdict
-    return replace(verdict, confidence=Confidence.LOW)
+def _doubted(job: FlightJob) -> frozenset[int]:
+    """Ranks of gloo that may be in a send or receive: of none is it known for certain that it is
+    in none, and least where its first calls were overwritten."""
+    if not job.is_gloo or all(own.is_whole for own in job.calls.values()):
+        return frozenset()
+    return frozenset(job.idle)
 
 
-def _without_box(verdict: Verdict) -> Iterator[Message]:
-    """What is missing, without what only a recorder of our own could have left."""
-    return (one for one in verdict.missing if one.code != codes.MISSING_BOX)
+def _groups(job: FlightJob) -> Iterator[GroupClaim]:
+    """Each group as each rank has it, where its dump names the members."""
+    for rank, one in job.dumps.items():
+        used = {entry.pg_id for entry in one.dump.entries}
+        own = job.groups.comm_ids.get(rank, {})
+        for pg_id, group in groups_of(one.dump).items():
+            if group.members:
+                yield GroupClaim(
+                    global_rank=rank, name=group.name, members=group.members,
+                    comm_id=own.get(pg_id, -1), is_used=pg_id in used,
+                )  # fmt: skip
 
 
 def _missing(job: FlightJob, event: HangEvent) -> Iterator[Message]:
@@ -147,8 +176,8 @@ def _missing(job: FlightJob, event: HangEvent) -> Iterator[Message]:
         yield message(codes.MISSING_DUMP_TIME)
 
 
-def _frames(job: FlightJob) -> Iterator[tuple[int, tuple[str, ...]]]:
+def _frames(job: FlightJob) -> Iterator[CallFrames]:
     for rank, own in job.calls.items():
         found = next((call.first.frames for call in own.in_flight() if call.first.frames), ())
         if found:
-            yield rank, found
+            yield CallFrames(global_rank=rank, frames=found)

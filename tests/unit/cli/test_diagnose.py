@@ -44,7 +44,10 @@ def test_json_and_exit_codes(dumps: Path, capfd: pytest.CaptureFixture[str]) -> 
 def test_bad_input_is_an_error_with_a_next_step(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    for path, said in ((tmp_path, "no Flight Recorder dump"), (tmp_path / "x", "is no file")):
+    for path, said in (
+        (tmp_path, "holds nothing that can be judged"),
+        (tmp_path / "x", "No such file"),
+    ):
         code, out, err = call(capfd, "diagnose", path)
         assert (code, out) == (3, "")
         assert said in err

@@ -23,6 +23,7 @@ from comminsight.model.verdict import Message
 from comminsight.report import numbers
 
 LANGUAGES = ("en", "zh")
+TOPICS: tuple[str, ...] = ("job",)  # each a file of its own beside that of the language
 ENDINGS = frozenset({"s", "es"})  # of nouns: grammar of one language, no parameter of a message
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -190,8 +191,10 @@ def catalogue(lang: str) -> Catalogue:
     """The catalogue of ``en`` or ``zh``, read once. Raises UsageError for another language."""
     if lang not in LANGUAGES:
         raise UsageError(f"no messages in {lang!r}", next_step=f"use --lang {'|'.join(LANGUAGES)}")
-    text = importlib.resources.files(__name__).joinpath(f"{lang}.toml").read_text("utf-8")
-    entries = dict(_flat("", tomllib.loads(text)))
+    entries: dict[str, str] = {}
+    for name in (lang, *(f"{lang}_{topic}" for topic in TOPICS)):
+        text = importlib.resources.files(__name__).joinpath(f"{name}.toml").read_text("utf-8")
+        entries |= dict(_flat("", tomllib.loads(text)))
     return Catalogue(lang, {code: parse(sentence) for code, sentence in entries.items()})
 
 

@@ -1,0 +1,35 @@
+"""The hang that the last view of the ranks shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from comminsight.diagnosis import codes
+from comminsight.diagnosis.claim import Claim
+from comminsight.diagnosis.hang import judge_hang
+from comminsight.model.job_evidence import JobEvidence
+from comminsight.model.verdict import Confidence, Verdict
+
+
+def hang_rule(job: JobEvidence) -> Iterator[Claim]:
+    """The claim of ``judge_hang``; none without a view of the ranks."""
+    if job.hang is not None:
+        verdict = judge_hang(job.hang, job.communicators)
+        if job.n_records:  # read from files of others: no recorder of our own was there
+            verdict = _of_dumps(job, verdict)
+        yield Claim(verdict)
+
+
+def _of_dumps(job: JobEvidence, verdict: Verdict) -> Verdict:
+    """Without asking for what only a recorder of our own leaves, and trusted less where a culprit
+    may have been in a call that no dump shows."""
+    missing = tuple(one for one in verdict.missing if one.code != codes.MISSING_BOX)
+    is_doubtful = bool(job.doubted.intersection(verdict.culprits))
+    return replace(
+        verdict,
+        missing=missing,
+        confidence=Confidence.LOW if is_doubtful else verdict.confidence,
+        coverage=replace(verdict.coverage, records_read=job.n_records),
+    )

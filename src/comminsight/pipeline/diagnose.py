@@ -1,0 +1,71 @@
+"""The verdicts on a job from whatever it left behind.
+
+report = diagnose([Path("dumps"), Path("logs")])
+report.verdicts[0].culprits
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from comminsight.diagnosis.job import job_coverage, judge_job
+from comminsight.diagnosis.ras import with_ras
+from comminsight.model.job_evidence import JobEvidence
+from comminsight.model.report import REPORT_SCHEMA_VERSION, RunFacts, RunReport
+from comminsight.model.verdict import Message, Verdict
+from comminsight.pipeline.job_evidence import gather
+
+
+def diagnose(
+    paths: Sequence[Path | str], *, world_size: int = 0, recorded: RunReport | None = None
+) -> RunReport:
+    """The report on the files and folders in ``paths``; ``recorded`` is that of the job's own run
+    directory, where there is one: its verdicts are held against what the files say.
+
+    Raises InputError where nothing can be read.
+    """
+    places = [Path(path) for path in paths]
+    if recorded is not None and not places:
+        return recorded
+    job = gather(places, world_size=world_size or _world_of(recorded)).job
+    if recorded is not None:
+        job = replace(job, told=recorded.verdicts)
+    verdicts, notes = judged(job)
+    if recorded is not None:
+        return replace(recorded, verdicts=verdicts, notes=(*recorded.notes, *notes))
+    coverage = job_coverage(job)
+    return RunReport(
+        schema_version=REPORT_SCHEMA_VERSION,
+        facts=RunFacts(
+            run_id="",
+            path=_common(places),
+            world_size=coverage.ranks_expected,
+            ranks_seen=coverage.ranks_seen,
+        ),
+        coverage=verdicts[0].coverage,
+        communicators=job.communicators,
+        verdicts=verdicts,
+        notes=notes,
+    )
+
+
+def judged(job: JobEvidence) -> tuple[tuple[Verdict, ...], tuple[Message, ...]]:
+    """The verdicts with what RAS says beside them, and notes where there is no hang to hold it
+    against."""
+    verdicts = judge_job(job)
+    if job.hang is None:
+        return verdicts, ()
+    return with_ras(verdicts, job.ras, job.hang, job.communicators)
+
+
+def _world_of(recorded: RunReport | None) -> int:
+    return recorded.facts.world_size if recorded is not None else 0
+
+
+def _common(places: Sequence[Path]) -> str:
+    folders = [place if place.is_dir() else place.parent for place in places]
+    return os.path.commonpath([folder.resolve() for folder in folders])

@@ -1,0 +1,135 @@
+"""Which files of those given are what: told by their content, never by their names.
+
+A folder is searched through, links in it are not followed. What is of no known form is reported.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from comminsight.errors import InputError
+from comminsight.format.flight_recorder import is_flight_recorder
+from comminsight.format.log_lines import GZIP, UTF16, ZSTD
+from comminsight.format.ras import is_ras
+from comminsight.format.safe_pickle import is_pickle
+
+HEAD_BYTES = 1 << 16
+MAX_DEPTH = 6
+MAX_FILES = 100_000
+NEXT_STEP = "give logs, Flight Recorder dumps, answers of ncclras, or folders of them"
+
+
+class FileForm(StrEnum):
+    """What a file is."""
+
+    FLIGHT_RECORDER = "flight_recorder"
+    RAS = "ras"
+    LOG = "log"
+    EMPTY = "empty"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceFiles:
+    """The files by form, each list in the order in which they were found."""
+
+    dumps: list[Path] = field(default_factory=list)
+    ras: list[Path] = field(default_factory=list)
+    logs: list[Path] = field(default_factory=list)
+    unknown: list[tuple[Path, str]] = field(default_factory=list)  # with the code of the reason
+
+
+def sorted_files(paths: Iterable[Path]) -> EvidenceFiles:
+    """The files in ``paths`` by their form.
+
+    Raises InputError for a path that does not exist, for one that is neither file nor folder, and
+    for more than ``MAX_FILES`` files.
+    """
+    found = EvidenceFiles()
+    places = {
+        FileForm.FLIGHT_RECORDER: found.dumps, FileForm.RAS: found.ras, FileForm.LOG: found.logs,
+    }  # fmt: skip
+    for path in dict.fromkeys(_files(paths)):
+        try:
+            form = form_of(_head(path))
+        except OSError:
+            found.unknown.append((path, "unread.unreadable"))
+            continue
+        if form in places:
+            places[form].append(path)
+        elif form is FileForm.UNKNOWN:
+            found.unknown.append((path, "unread.unknown_form"))
+    return found
+
+
+def form_of(head: bytes) -> FileForm:
+    """What a file is that begins with ``head``; text of no other form is a log."""
+    if not head.strip(b"\0 \r\n\t"):
+        return FileForm.EMPTY
+    if is_flight_recorder(head):
+        return FileForm.FLIGHT_RECORDER
+    if is_ras(head):
+        return FileForm.RAS
+    if is_pickle(head):
+        return FileForm.UNKNOWN
+    return FileForm.LOG if _is_text(head) else FileForm.UNKNOWN
+
+
+def _is_text(head: bytes) -> bool:
+    """True for what the reader of logs takes: text, perhaps compressed or with a few NUL bytes."""
+    if head.startswith((GZIP, ZSTD, *UTF16)):
+        return True
+    sample = head.lstrip(b"\0")[:4096]
+    odd = sum(byte < 9 or 13 < byte < 27 for byte in sample)
+    return odd <= len(sample) // 50
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        return stream.read(HEAD_BYTES)
+
+
+def _files(paths: Iterable[Path]) -> Iterator[Path]:
+    left = MAX_FILES
+    for path in paths:
+        for one in _files_of(path):
+            left -= 1
+            if left < 0:
+                raise InputError(
+                    f"more than {MAX_FILES:,} files", path=str(path),
+                    next_step="give the folders of one attempt of the job",
+                )  # fmt: skip
+            yield one
+
+
+def _files_of(path: Path) -> Iterator[Path]:
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        why = f"cannot be read: {error.strerror}"
+        raise InputError(why, path=str(path), next_step=NEXT_STEP) from error
+    if stat.S_ISDIR(mode):
+        yield from _files_in(path, MAX_DEPTH)
+    elif stat.S_ISREG(mode):
+        yield path
+    else:
+        raise InputError("is neither a file nor a folder", path=str(path), next_step=NEXT_STEP)
+
+
+def _files_in(folder: Path, depth: int) -> Iterator[Path]:
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        why = f"cannot be read: {error.strerror}"
+        raise InputError(why, path=str(folder), next_step=NEXT_STEP) from error
+    for one in entries:
+        if one.name.startswith(".") or one.is_symlink():
+            continue
+        if one.is_file():
+            yield one
+        elif one.is_dir() and depth > 1:
+            yield from _files_in(one, depth - 1)

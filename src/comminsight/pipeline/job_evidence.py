@@ -1,0 +1,61 @@
+"""All evidence of one job from the files that are at hand, whatever their mix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from comminsight.errors import InputError
+from comminsight.model.job_evidence import JobEvidence, UnreadFile
+from comminsight.model.ras import RasReading
+from comminsight.model.verdict import Message
+from comminsight.pipeline.evidence_files import NEXT_STEP, EvidenceFiles, sorted_files
+from comminsight.pipeline.flight_recorder import flight_evidence
+from comminsight.pipeline.job_logs import read_logs
+from comminsight.pipeline.ras_store import read_ras
+
+
+@dataclass(frozen=True, slots=True)
+class GatheredEvidence:
+    """The evidence and the files that it was read from."""
+
+    job: JobEvidence
+    files: EvidenceFiles
+
+
+def gather(paths: Sequence[Path], *, world_size: int = 0) -> GatheredEvidence:
+    """The evidence in ``paths``: Flight Recorder dumps, logs, answers of RAS, or folders of them.
+
+    ``world_size`` is needed where nothing names all ranks. Files that cannot be read are named in
+    the evidence. Raises InputError where nothing can be read at all.
+    """
+    files = sorted_files(paths)
+    if not (files.dumps or files.ras or files.logs):
+        named = ", ".join(map(str, paths))
+        raise InputError("holds nothing that can be judged", path=named, next_step=NEXT_STEP)
+    job = JobEvidence(world_size=world_size)
+    if files.dumps:
+        job = flight_evidence(files.dumps, world_size=world_size)
+    logs, unread = read_logs(files.logs)
+    answers, unread_ras = _answers(files.ras)
+    odd = [UnreadFile(file=str(path), reason=Message(code)) for path, code in files.unknown]
+    job = replace(
+        job,
+        logs=tuple(logs),
+        ras=tuple(answers),
+        unread=(*job.unread, *unread, *unread_ras, *odd),
+    )
+    return GatheredEvidence(job, files)
+
+
+def _answers(paths: Sequence[Path]) -> tuple[list[RasReading], list[UnreadFile]]:
+    found, unread = [], []
+    for path in paths:
+        try:
+            found.append(read_ras(path))
+        except InputError:
+            unread.append(UnreadFile(file=str(path), reason=Message("unread.damaged")))
+    return found, unread

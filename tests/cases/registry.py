@@ -1,0 +1,29 @@
+"""Every field case that can be built, and why the others cannot."""
+
+from __future__ import annotations
+
+from tests.cases import class_02_control_flow
+from tests.cases.field_case import FieldCase
+
+CLASSES = {
+    1: ("a rank crashes or exits", range(1, 6)),
+    2: ("control flow diverges", range(6, 15)),
+    3: ("order, shape or dtype differ", range(15, 23)),
+    4: ("groups and streams", range(23, 36)),
+    5: ("compute straggler, imbalance", range(36, 46)),
+    6: ("loader, GC, checkpoint", range(46, 51)),
+    7: ("link, NIC, GID, MTU", range(51, 67)),
+    8: ("init, store, interface", range(67, 75)),
+    9: ("topology, PCI, NUMA", range(75, 82)),
+    10: ("memory and limits", range(82, 89)),
+    11: ("non-determinism", range(89, 92)),
+    12: ("watchdog and timeouts", range(92, 99)),
+    13: ("versions and plugins", range(99, 106)),
+    14: ("tools that fail", range(106, 127)),
+    15: ("exposed communication", range(127, 133)),
+    16: ("inference serving", range(133, 141)),
+}
+
+CASES: tuple[FieldCase, ...] = (*class_02_control_flow.CASES,)
+
+NOT_COVERED: dict[int, str] = {}
