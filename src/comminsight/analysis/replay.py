@@ -65,8 +65,26 @@ def build_graph(step: StepProgram) -> Graph:
     is_wait = (step.wait_lags[:, None] >> np.arange(MAX_LAG)) & 1
     waits = np.sort(np.where(is_wait == 1, lagged, n), axis=1)
     waits = waits[:, : int(is_wait.sum(axis=1).max(initial=0))]
-    row_gate, gate_rows, gate_bounds = _gates(step)
-    n_gates = len(gate_bounds) - 1
+    return _graph(previous, waits, *_gates(step))
+
+
+def graph_of(previous: np.ndarray, waits: np.ndarray, gate: np.ndarray) -> Graph:
+    """Graph of explicit edges: each row starts after the start of ``previous[n_rows]`` and the ends
+    of ``waits[n_rows, width]`` (``n_rows`` for none), and can run when all rows of its
+    ``gate[n_rows]`` have started. Nodes on a cycle are left out of the levels."""
+    order = np.argsort(gate, kind="stable")
+    bounds = np.searchsorted(gate[order], np.arange(int(gate.max(initial=-1)) + 2))
+    return _graph(previous, np.sort(waits, axis=1), gate, order, bounds)
+
+
+def _graph(
+    previous: np.ndarray,
+    waits: np.ndarray,
+    row_gate: np.ndarray,
+    gate_rows: np.ndarray,
+    gate_bounds: np.ndarray,
+) -> Graph:
+    n, n_gates = len(previous), len(gate_bounds) - 1
     waited_gate = np.append(row_gate, n_gates)
     levels = []
     for rows, gates in _frontiers(previous, waits, row_gate, gate_rows, gate_bounds):
@@ -83,7 +101,8 @@ def build_graph(step: StepProgram) -> Graph:
                 wait_gates=tuple(waited_gate[column] for column in columns),
             )
         )
-    first = np.flatnonzero(previous == n)  # depend on nothing: all of the first level
+    has_wait = (waits < n).any(axis=1) if waits.shape[1] else np.zeros(n, bool)
+    first = np.flatnonzero((previous == n) & ~has_wait)  # depend on nothing: all of the first level
     return Graph(n, n_gates, row_gate, first, tuple(levels[1:]))
 
 
