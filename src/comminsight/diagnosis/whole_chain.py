@@ -16,9 +16,11 @@ import msgspec
 
 from comminsight.diagnosis.chain import UNKNOWN
 from comminsight.model.reference import (
+    RefKind,
     comm_ref,
     evidence_ref,
     op_ref_text,
+    parse_reference,
     rank_ref,
     step_ref,
     verdict_ref,
@@ -78,7 +80,8 @@ def whole_chain(
         link = stated.get(level)
         if link is not None and link.value.lower() not in {UNKNOWN, ""}:
             same = link.value == value or level is not ChainLevel.STEP
-            evidence = link.evidence or (evidence if same else "") or _own(verdict, number)
+            stated_ref = "" if _is_own(link.evidence) else link.evidence
+            evidence = stated_ref or (evidence if same else "") or _own(verdict, number)
             value = _joined(level, link.value, value)
         links.append(ChainLink(level, value, evidence) if value else ChainLink(level, UNKNOWN))
     return tuple(links)
@@ -87,6 +90,12 @@ def whole_chain(
 def _own(verdict: Verdict, number: int) -> str:
     """What a rule states without saying where stands in its evidence."""
     return evidence_ref(number, 1) if verdict.evidence else verdict_ref(number)
+
+
+def _is_own(evidence: str) -> bool:
+    """True for what leads into the verdict itself, whose number another report may change."""
+    reference = parse_reference(evidence)
+    return reference is not None and reference.kind in {RefKind.VERDICT, RefKind.EVIDENCE}
 
 
 def _joined(level: ChainLevel, stated: str, known: str) -> str:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from comminsight.diagnosis.job import job_coverage, judge_job
 from comminsight.diagnosis.ras import with_ras
+from comminsight.diagnosis.whole_chain import with_whole_chains
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.report import REPORT_SCHEMA_VERSION, RunFacts, RunReport
 from comminsight.model.verdict import Message, Verdict
@@ -36,9 +37,10 @@ def diagnose(
         job = replace(job, told=recorded.verdicts)
     verdicts, notes = judged(job)
     if recorded is not None:
-        return replace(recorded, verdicts=verdicts, notes=(*recorded.notes, *notes))
+        joined = replace(recorded, verdicts=verdicts, notes=(*recorded.notes, *notes))
+        return with_whole_chains(joined)
     coverage = job_coverage(job)
-    return RunReport(
+    made = RunReport(
         schema_version=REPORT_SCHEMA_VERSION,
         facts=RunFacts(
             run_id="",
@@ -51,6 +53,7 @@ def diagnose(
         verdicts=verdicts,
         notes=notes,
     )
+    return with_whole_chains(made)
 
 
 def judged(job: JobEvidence) -> tuple[tuple[Verdict, ...], tuple[Message, ...]]:
