@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 
 from comminsight.lab.options import JobOptions
 from comminsight.lab.truth import Truth
+
+SIGNALS = {"sigkill": signal.SIGKILL, "sigstop": signal.SIGSTOP}
 
 
 class PlantedError(RuntimeError):
@@ -41,12 +45,15 @@ class Faults:
             load_next_batch_forever(options.stop_seconds)
         if (self._rank, step) == (options.exit_rank, options.exit_at):
             self._truth.write("exit", step=step, how=options.exit_how, begin_ns=time.monotonic_ns())
-            leave(options.exit_how)
+            leave_after(options.exit_after_ms / 1000, options.exit_how)
 
     def compute(self, step: int, share: int = 1) -> None:
         """In a forward pass: compute, longer on the late rank (``share`` passes make a step)."""
         if self._options.compute_ms > 0:
             time.sleep(self._options.compute_ms / 1000)
+        if self._options.wander_ms > 0 and self._rank == wandering(self._options.seed, step):
+            with self._truth.interval("late", step=step):
+                time.sleep(self._options.wander_ms / 1000 / share)
         is_late = self._options.late_rank == self._rank and step >= self._options.late_from
         if is_late and self._options.late_ms > 0:
             with self._truth.interval("late", step=step):
@@ -59,14 +66,34 @@ class Faults:
                 self._freeze()
 
 
+def wandering(seed: int, step: int) -> int:
+    """The rank whose turn it is to be late in this step; the same on all ranks."""
+    return random.Random(f"{seed} {step}").randrange(int(os.environ["WORLD_SIZE"]))
+
+
+def leave_after(seconds: float, how: str) -> None:
+    """``leave``, by a timer where there is a delay: it then strikes wherever the rank is."""
+    if seconds <= 0:
+        leave(how)
+        return
+    timer = threading.Timer(seconds, leave, (how,))
+    timer.daemon = True
+    timer.start()
+
+
 def leave(how: str) -> None:
-    """End this process in one of the ways in which ranks end."""
+    """End this process in one of the ways in which ranks end, or stop it (``sigstop``)."""
+    if how in SIGNALS:
+        os.kill(os.getpid(), SIGNALS[how])
+        return
+    if how == "clean":
+        sys.exit(0)
+    if how == "os_exit_clean":
+        os._exit(0)
     if how == "sys_exit":
         sys.exit(7)
     if how == "os_exit":
         os._exit(9)
-    if how == "sigkill":
-        os.kill(os.getpid(), signal.SIGKILL)
     raise PlantedError("planted: this rank fails")
 
 

@@ -21,6 +21,7 @@ from comminsight.lab.bare import (
     run_threads,
     run_timeout,
 )
+from comminsight.lab.calls_job import run_calls
 from comminsight.lab.context import JobContext
 from comminsight.lab.dense import (
     run_ddp,
@@ -65,6 +66,7 @@ JOBS: dict[str, Callable[[JobContext], None]] = {
     "timeout": run_timeout,
     "abandon": run_abandon,
     "loader": run_loader,
+    "calls": run_calls,
 }
 
 

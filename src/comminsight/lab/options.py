@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
+from comminsight.lab.step_calls import DEVIATIONS, LAYOUTS
+
 NO_RANK = -1
 FOREVER_S = 3600.0
 
@@ -43,6 +45,14 @@ class JobOptions:
     exit_rank: int = NO_RANK
     exit_at: int = 0
     exit_how: str = "exception"
+    exit_after_ms: float = 0.0
+    wander_ms: float = 0.0
+    layout: str = "dp"
+    deviation: str = ""
+    deviation_ranks: str = ""
+    deviation_at: int = 0
+    deviation_place: int = 0
+    deviation_other: int = 0
 
 
 HELP = {
@@ -75,7 +85,16 @@ HELP = {
     "slow_ms": "for how long",
     "exit_rank": "rank that leaves in the middle of a step",
     "exit_at": "step in which it leaves",
-    "exit_how": "exception, sys_exit, os_exit or sigkill",
+    "exit_how": "exception, sys_exit, os_exit, sigkill, clean (sys.exit(0)), os_exit_clean or "
+    "sigstop (it does not leave, it is stopped)",
+    "exit_after_ms": "how long after the begin of the step sigkill and sigstop strike; 0: at once",
+    "wander_ms": "how much longer the pass of a rank takes that is drawn anew for every step",
+    "layout": "groups and ops of the job calls",
+    "deviation": "how some ranks deviate from the calls of a step (job calls)",
+    "deviation_ranks": "which do, with commas between",
+    "deviation_at": "step in which they do",
+    "deviation_place": "number of the call that is touched, from 0",
+    "deviation_other": "the call that it is exchanged with",
 }
 
 
@@ -88,7 +107,12 @@ def parse(argv: Sequence[str], jobs: Sequence[str]) -> JobOptions:
     defaults = JobOptions()
     for field in fields(JobOptions):
         default = getattr(defaults, field.name)
-        choices = {"job": sorted(jobs), "exit_how": EXITS}.get(field.name)
+        choices = {
+            "job": sorted(jobs),
+            "exit_how": EXITS,
+            "layout": LAYOUTS,
+            "deviation": ("", *DEVIATIONS),
+        }.get(field.name)
         parser.add_argument(
             "--" + field.name.replace("_", "-"),
             type=type(default), default=default, choices=choices, help=HELP[field.name],
@@ -96,4 +120,4 @@ def parse(argv: Sequence[str], jobs: Sequence[str]) -> JobOptions:
     return JobOptions(**vars(parser.parse_args(argv)))
 
 
-EXITS = ("exception", "sys_exit", "os_exit", "sigkill")
+EXITS = ("exception", "sys_exit", "os_exit", "sigkill", "clean", "os_exit_clean", "sigstop")

@@ -108,14 +108,21 @@ def start_rank(episode: Episode, paths: RunPaths, truth: Path, rank: int, port: 
     if pid:
         return pid
     os.environ.update(
-        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(episode.ranks),
-        LOCAL_WORLD_SIZE=str(episode.ranks), GROUP_RANK="0",
-        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
+        place_of(rank, episode.ranks, port),
         COMMINSIGHT_RUN_ID=episode.name, COMMINSIGHT_SPOOL=str(paths.segments.resolve()),
         COMMINSIGHT_BOX_DIR=str(paths.boxes.resolve()),
     )  # fmt: skip
     job.run_job(parse((*episode.arguments, "--marks", str(truth)), tuple(job.JOBS)))
     sys.exit(0)
+
+
+def place_of(rank: int, n_ranks: int, port: int) -> dict[str, str]:
+    """What a launcher tells a rank of its place, all ranks being on this node."""
+    return {
+        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(n_ranks),
+        "LOCAL_WORLD_SIZE": str(n_ranks), "GROUP_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+    }  # fmt: skip
 
 
 def wait_for(pids: Sequence[int], timeout_s: float) -> tuple[tuple[int, ...], bool]:

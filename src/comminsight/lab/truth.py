@@ -19,7 +19,8 @@ and a killed rank loses no line that it had written. Times are CLOCK_MONOTONIC n
 ``late``        ``step begin_ns end_ns``: planted sleep of this rank
 ``stop``        ``step begin_ns``: this rank now stays away
 ``slow``        ``step begin_ns end_ns``: this rank was frozen during a transfer
-``exit``        ``step how begin_ns``: this rank leaves now
+``exit``        ``step how begin_ns``: this rank leaves now, or is stopped
+``deviation``   ``step how begin_ns``: the calls of this step are not those of the layout
 ``op``          ``desc op n end_ns``: the nth op (from 1) of a group returned from ``wait()``
 ``error``       ``type text``: the exception that ends this rank
 ``end``         ``end_ns``: this rank ends in order
