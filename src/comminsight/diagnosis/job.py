@@ -5,20 +5,22 @@ A statement that follows from another one is no finding of its own: it becomes e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from msgspec.structs import replace
 
 from comminsight.diagnosis import codes
 from comminsight.diagnosis.claim import Claim, is_certainly_before
 from comminsight.diagnosis.codes import message
+from comminsight.diagnosis.job_coverage import job_coverage
 from comminsight.diagnosis.rules import RULES
 from comminsight.model.job_evidence import JobEvidence
-from comminsight.model.ranges import missing_ranks
-from comminsight.model.verdict import Cause, Confidence, Coverage, Evidence, Verdict
+from comminsight.model.verdict import Cause, Confidence, Evidence, Verdict
 
 UNREMARKABLE = frozenset({Cause.HEALTHY, Cause.NO_VERDICT})
 RULE = "job"
+_Entry = TypeVar("_Entry")
 
 
 def judge_job(job: JobEvidence) -> tuple[Verdict, ...]:
@@ -27,8 +29,28 @@ def judge_job(job: JobEvidence) -> tuple[Verdict, ...]:
     found = [claim for claim in claims if claim.verdict.cause not in UNREMARKABLE]
     if not found:
         silent = [claim.verdict for claim in claims] or [_nothing_found(job)]
-        return (_complete(silent[0], job),)
+        return (_complete(_joined(silent), job),)
     return tuple(_complete(verdict, job) for verdict in without_consequences(found))
+
+
+def _joined(silent: Sequence[Verdict]) -> Verdict:
+    """The first of those that name nobody, with what the others of its kind say beside it."""
+    first = silent[0]
+    alike = [verdict for verdict in silent if verdict.cause is first.cause]
+    return replace(
+        first,
+        evidence=_each_once(entry for verdict in alike for entry in verdict.evidence),
+        missing=_each_once(said for verdict in alike for said in verdict.missing),
+        next_actions=_each_once(said for verdict in alike for said in verdict.next_actions),
+    )
+
+
+def _each_once(entries: Iterable[_Entry]) -> tuple[_Entry, ...]:
+    found: list[_Entry] = []
+    for entry in entries:
+        if entry not in found:
+            found.append(entry)
+    return tuple(found)
 
 
 def without_consequences(claims: Sequence[Claim]) -> list[Verdict]:
@@ -77,20 +99,6 @@ def _nothing_found(job: JobEvidence) -> Verdict:
         coverage=job_coverage(job),
         missing=(message(codes.MISSING_SIGNS),),
         next_actions=(message(codes.COLLECT_EVIDENCE),),
-    )
-
-
-def job_coverage(job: JobEvidence) -> Coverage:
-    """Which ranks left evidence of any kind, of how many."""
-    seen = {state.global_rank for state in job.hang.ranks} if job.hang is not None else set()
-    seen |= {log.rank for log in job.logs} | {e.rank for log in job.logs for e in log.events}
-    seen -= {-1}
-    expected = max(job.world_size, 1 + max(seen, default=-1))
-    return Coverage(
-        ranks_expected=expected,
-        ranks_seen=len(seen),
-        ranks_missing=missing_ranks(expected, seen),
-        records_read=job.n_records,
     )
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from comminsight.diagnosis.job import job_coverage, judge_job
+from comminsight.diagnosis.job import judge_job
+from comminsight.diagnosis.job_coverage import job_coverage
 from comminsight.diagnosis.ras import with_ras
 from comminsight.diagnosis.whole_chain import with_whole_chains
 from comminsight.model.job_evidence import JobEvidence

@@ -1,0 +1,21 @@
+"""What is known of a job's ranks, over all evidence of any kind."""
+
+from __future__ import annotations
+
+from comminsight.model.job_evidence import JobEvidence
+from comminsight.model.ranges import missing_ranks
+from comminsight.model.verdict import Coverage
+
+
+def job_coverage(job: JobEvidence) -> Coverage:
+    """Which ranks left evidence of any kind, of how many."""
+    seen = {state.global_rank for state in job.hang.ranks} if job.hang is not None else set()
+    seen |= {log.rank for log in job.logs} | {e.rank for log in job.logs for e in log.events}
+    seen -= {-1}
+    expected = max(job.world_size, 1 + max(seen, default=-1))
+    return Coverage(
+        ranks_expected=expected,
+        ranks_seen=len(seen),
+        ranks_missing=missing_ranks(expected, seen),
+        records_read=job.n_records,
+    )
