@@ -18,7 +18,7 @@ from comminsight.analysis.matching import Instances, match_ops
 from comminsight.analysis.program import UNKNOWN_NS, StepProgram, step_program
 from comminsight.analysis.waits import Sweep, index_pct, numpy_sweep, wait_columns, waited_ns
 from comminsight.model.measures import StragglerMeasures
-from comminsight.model.ops import CommRole
+from comminsight.model.ops import CommRole, Op
 from comminsight.model.step import StepSummary
 from comminsight.model.topology import Communicator
 from comminsight.model.trace import ClockOffsets, RunTrace
@@ -108,6 +108,7 @@ def straggler_measures(
         counts += (found.n_unpaired, found.n_incomplete, found.n_mismatched, found.n_incomparable)
         table.fill_summaries(s, step, run.global_ranks)
         table.fill_waits(s, found, sweep)
+        table.fill_bytes(s, found.ops)
         programs.append(step_program(found, entry_ns, trace.communicators, trace.world_size))
         share_layout(programs[-1], layouts)
     origin = blame(programs, len(run.global_ranks))
@@ -187,7 +188,10 @@ def _disagreement_ns(raw: ClockOffsets, aligned: ClockOffsets) -> int:
 class _Table:
     """The ``(n_steps, n_ranks)`` arrays while they are being filled."""
 
-    __slots__ = ("caused_wait_ns", "index_pct", "is_complete", "period_ns", "span_ns", "waited_ns")
+    __slots__ = (
+        "caused_wait_ns", "index_pct", "is_complete", "moved_bytes", "period_ns", "span_ns",
+        "waited_ns",
+    )  # fmt: skip
 
     def __init__(self, n_steps: int, n_ranks: int) -> None:
         shape = (n_steps, n_ranks)
@@ -195,6 +199,7 @@ class _Table:
         self.index_pct = np.zeros(shape)
         self.span_ns, self.period_ns = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         self.caused_wait_ns, self.waited_ns = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        self.moved_bytes = np.zeros(shape, np.int64)
 
     def fill_summaries(self, s: int, step: AlignedStep, global_ranks: Sequence[int]) -> None:
         for column, rank in enumerate(global_ranks):
@@ -215,6 +220,10 @@ class _Table:
         self.index_pct[s] = index_pct(sums, float(self.span_ns[s, valid].mean()))
         self.caused_wait_ns[s] = sums.mean_caused_ns.astype(np.int64)
         self.waited_ns[s] = waited_ns(rank, instance, start_ns, found.n_ranks)
+
+    def fill_bytes(self, s: int, ops: OpColumns) -> None:
+        rows = ops.op == Op.ALL_TO_ALL
+        np.add.at(self.moved_bytes[s], ops.rank[rows], ops.size_bytes[rows])
 
     def measures(
         self, run: RunSources, steps: list[int], origin: Blame, counts: list[int]
@@ -243,4 +252,5 @@ class _Table:
             n_incomparable=n_incomparable,
             hidden_ratio=hidden_ratio(run.trace.ranks),
             untimed_ratio=untimed_ratio(run.trace.ranks),
+            moved_bytes=self.moved_bytes * self.is_complete,
         )

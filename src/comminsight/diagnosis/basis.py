@@ -18,7 +18,8 @@ MAX_LOST_RATIO = 0.05  # records lost among all
 
 _PER_STEP = (
     "steps", "is_complete", "span_ns", "period_ns", "index_pct", "caused_wait_ns", "waited_ns",
-    "own_delay_ns", "transfer_delay_ns", "passed_on_ns", "step_cost_ns",
+    "own_delay_ns", "transfer_delay_ns", "passed_on_ns", "step_cost_ns", "moved_bytes",
+    "input_wait_ns",
 )  # fmt: skip
 
 
@@ -45,7 +46,9 @@ def missing_basis(measures: StragglerMeasures, coverage: Coverage) -> list[Messa
 def complete_steps(measures: StragglerMeasures) -> StragglerMeasures:
     """Only the steps that every rank has complete."""
     rows = measures.is_complete.all(axis=1)
-    return replace(measures, **{name: getattr(measures, name)[rows] for name in _PER_STEP})
+    values = {name: getattr(measures, name) for name in _PER_STEP}
+    kept = {name: value[rows] for name, value in values.items() if value is not None}
+    return replace(measures, **kept)
 
 
 def step_times_ns(measures: StragglerMeasures) -> np.ndarray:

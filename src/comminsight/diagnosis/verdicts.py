@@ -13,7 +13,7 @@ from comminsight.diagnosis.hang import NOTABLE_NS, judge_hang
 from comminsight.diagnosis.hang import RULE as HANG
 from comminsight.diagnosis.killed import judge_killed
 from comminsight.diagnosis.miscounts import without_numbers
-from comminsight.diagnosis.straggler import judge_straggler
+from comminsight.diagnosis.speed import judge_speed
 from comminsight.model.hang import HangEvent, InFlightOp, Liveness
 from comminsight.model.measures import StragglerMeasures
 from comminsight.model.ops import OpState, SlotFlag
@@ -34,7 +34,7 @@ def judge_run(
     """Verdicts of the hang, life-cycle and straggler rules; ``at_end`` is the last view of all."""
     lasting = [event for event in events if is_unresolved(event, trace)]
     ended = judge_end(lasting, at_end, trace)
-    speed = judge_straggler(measures, trace.communicators, coverage)
+    speed = judge_speed(measures, trace.communicators, coverage)
     speed = without_numbers(speed, trace)
     # that speed tells nothing is no news beside what the run hangs in or ended by
     return ended if ended and speed.cause in UNREMARKABLE else (*ended, speed)

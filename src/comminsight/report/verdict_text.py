@@ -47,7 +47,14 @@ HANG_CAUSES = frozenset(
 )
 HANG_RULE = "hang"  # also where it names nobody
 ABSENT_CAUSES = frozenset({Cause.RANK_NOT_ENTERED, Cause.CONTROL_FLOW_SKIP, Cause.P2P_UNMATCHED})
-SLOW_CAUSES = frozenset({Cause.COMPUTE_STRAGGLER, Cause.LOAD_IMBALANCE, Cause.SLOW_LINK})
+SLOW_CAUSES = frozenset(
+    {
+        Cause.COMPUTE_STRAGGLER,
+        Cause.INPUT_STRAGGLER,
+        Cause.LOAD_IMBALANCE,
+        Cause.SLOW_LINK,
+    }
+)
 MAX_NODES = 3
 MAX_EVIDENCE = 8
 MAX_STACKS = 3
@@ -90,6 +97,8 @@ def _headline_code(verdict: Verdict) -> tuple[str, dict[str, MessageParam]]:
         return "headline.PENDING", said["evidence.pending"]
     if verdict.cause is Cause.NO_VERDICT and "evidence.not_yet" in said:
         return "headline.NOT_YET", said["evidence.not_yet"]
+    if verdict.cause is Cause.LOAD_IMBALANCE and not verdict.culprits:
+        return "headline.LOAD_MOVES", {}
     if verdict.cause is Cause.JOB_KILLED and _have_all_failed(verdict):
         return "headline.JOB_FAILED", {}
     if is_open_link(verdict):
