@@ -121,6 +121,18 @@ def surroundings(made: Job) -> list[Sample]:
                                " (token/s):"
                f" {made.device}.25, #queue-req: 1",
                {"tokens_per_s": made.device + 0.25, "n_running": 4, "n_waiting": 1}),
+        Sample(C.PROCESS_DONE, f"Process {made.pid} exits successfully.", {}, {"pid": made.pid}),
+        Sample(C.LONG_WORK, "Map:  61%|######    | 610/1000 [00:10<00:06, 60.2 examples/s]",
+               {"kind": "Map", "done_pct": 61}),
+        Sample(C.LONG_WORK, "Running tokenizer on dataset (num_proc=8): 40% 4/10",
+               {"kind": "tokeniz", "done_pct": 40}),
+        Sample(C.LONG_WORK, "saving checkpoint at iteration 500 to /data", {"kind": "saving"}),
+        Sample(C.HOST_INTERFACE, "3: enp90s0np0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 9000 qdisc",
+               {"interface": "enp90s0np0"}),
+        Sample(C.HOST_ARCHITECTURE, f"Linux {made.host} 6.8.0-1 #1 SMP 2026 aarch64 aarch64"
+               " aarch64 GNU/Linux", {"architecture": "aarch64"}, {"host": made.host}),
+        Sample(C.SHM_FILESYSTEM, "shm              64M     0   64M   0% /dev/shm",
+               {"capacity": "64M"}),
     ]  # fmt: skip
 
 

@@ -112,7 +112,7 @@ def words(found: str) -> str:
 
 
 NUMBERS = (
-    "count cpu datatype exit_code expected_bytes gid_index last_completed "
+    "count cpu datatype done_pct exit_code expected_bytes gid_index last_completed "
     "last_enqueued last_started local_size_bytes n_attempts n_bytes n_events "
     "n_left n_running n_waiting number numel_in numel_out other_seq pid port ran_ms "
     "received_bytes red_op remote_size_bytes result rss_kib seq signal size_bytes status stuck_s "
@@ -126,7 +126,7 @@ RANKS = (
 )
 HEXADECIMALS = "bus_id comm comm_hash parent stream"
 TEXTS = (
-    "address algo bandwidths call detail device devices direction dtype error error_name "
+    "address algo architecture bandwidths call capacity detail device devices direction dtype error error_name "
     "event exception file host interface job key keys kind library link_state local_gid mask "
     "message name network op other_dtype other_op other_shape pattern peer pg pg_guid pg_id "
     "process proto reason remote_gid server shape signal_name source state step tasks "

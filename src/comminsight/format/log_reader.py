@@ -48,7 +48,9 @@ GATES = frozenset(
         b"ncclInternalError ncclInvalidArgument ncclInvalidUsage ncclRemoteError "
         b"ncclSystemError ncclUnhandledCudaError ncclUniqueId nfs noticed oom peer preamble "
         b"pressure rcu recent req resource restart segfault segment signal socket srun "
-        b"terminate terminated timeout traps unexpected watchdog what"
+        b"terminate terminated timeout traps unexpected watchdog what "
+        b"successfully Map Filter Tokenizing tokenizing Tokenizer tokenizer Preprocessing "
+        b"preprocessing Building building Generating Saving saving Saved saved mtu GNU shm"
     ).split()
 ) | frozenset(b"EI00%02d" % number for number in range(100))
 TO_WORDS = bytes(one if bytes((one,)).isalnum() or one == 10 else 32 for one in range(256))

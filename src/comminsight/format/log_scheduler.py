@@ -31,6 +31,12 @@ LIMIT = (
     r"^(?P<name>[Mm]ax locked memory|open files|Max open files) {1,80}"
     r"(?:\((?:(?P<unit>\w{1,16}), )?-[ln]\) )?(?P<value>\d{1,20}|unlimited)\b"
 )
+# work that a rank does alone while the others wait: preparing data, saving
+WORK = (
+    r"(?P<kind>Map|Filter|Tokeniz|tokeniz|Preprocess|preprocess|Building|building|Generating|"
+    r"[Ss]aving)"
+)
+DONE_PCT = r"(?P<done_pct>\d{1,3})(?:\.\d{1,3})? ?%"
 PATTERNS = table(
     (C.ELASTIC_WORKER_FAILED, "(exitcode:",
      r"failed \(exitcode: (?P<exit_code>-?\d{1,6})\) local_rank: (?P<local_rank>\d{1,6}) \(pid: "
@@ -98,6 +104,20 @@ PATTERNS = table(
      r"(?P<worker_exit>\w{1,32}))?"),
     (C.RAY_OUT_OF_MEMORY, "due to memory pressure",
      r"killed due to memory pressure"),
+    (C.PROCESS_DONE, "exits successfully",
+     r"Process (?P<pid>\d{1,10}) exits successfully"),
+    (C.LONG_WORK, "%", rf"\b{WORK}[\w ./:()=-]{{0,80}}?\b{DONE_PCT}"),
+    (C.LONG_WORK, "aving ",
+     r"\b(?P<kind>[Ss]aving) (?:the )?(?:model|optimizer|checkpoint|state|weights|dataset)"),
+    (C.LONG_WORK, "heckpoint",
+     r"\b(?P<kind>[Ss]aving|[Ss]aved) [\w /.-]{0,60}?[Cc]heckpoint"),
+    (C.HOST_INTERFACE, "mtu ",
+     r"^ {0,4}\d{1,6}: (?P<interface>[\w.-]{1,32})(?:@[\w.-]{1,32})?: <[A-Z,_]{1,200}> mtu "),
+    (C.HOST_ARCHITECTURE, "GNU/Linux",
+     r"^Linux (?P<host>[\w.-]{1,255}) .{1,200} (?P<architecture>x86_64|aarch64|ppc64le) "
+     r"GNU/Linux"),
+    (C.SHM_FILESYSTEM, "/dev/shm",
+     r"^(?:shm|tmpfs|none) {1,40}(?P<capacity>\d{1,9}(?:\.\d)?[KMGT]?) .{1,80}% /dev/shm$"),
     *((C.ENVIRONMENT, needle, VARIABLE) for needle in ("NCCL_", "CUDA_LAUNCH_BLOCKING")),
     *((C.PROCESS_LIMIT, needle, LIMIT) for needle in ("locked memory", "pen files")),
     (C.SERVING_RATE, "generation throughput",

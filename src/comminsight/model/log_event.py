@@ -148,6 +148,11 @@ class LogCode(StrEnum):
     ENVIRONMENT = "environment"
     PROCESS_LIMIT = "process_limit"
     SERVING_RATE = "serving_rate"
+    PROCESS_DONE = "process_done"
+    LONG_WORK = "long_work"
+    HOST_INTERFACE = "host_interface"
+    HOST_ARCHITECTURE = "host_architecture"
+    SHM_FILESYSTEM = "shm_filesystem"
 
 
 # what a process writes because of something that was said before, by itself or by another rank
