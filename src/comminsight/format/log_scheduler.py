@@ -116,7 +116,7 @@ PATTERNS = table(
     (C.HOST_ARCHITECTURE, "GNU/Linux",
      r"^Linux (?P<host>[\w.-]{1,255}) .{1,200} (?P<architecture>x86_64|aarch64|ppc64le) "
      r"GNU/Linux"),
-    (C.SHM_FILESYSTEM, "/dev/shm",
+    (C.SHM_FILESYSTEM, "dev/shm",
      r"^(?:shm|tmpfs|none) {1,40}(?P<capacity>\d{1,9}(?:\.\d)?[KMGT]?) .{1,80}% /dev/shm$"),
     *((C.ENVIRONMENT, needle, VARIABLE) for needle in ("NCCL_", "CUDA_LAUNCH_BLOCKING")),
     *((C.PROCESS_LIMIT, needle, LIMIT) for needle in ("locked memory", "pen files")),
