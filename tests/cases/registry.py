@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.cases import class_02_control_flow
+from tests.cases import (
+    class_02_control_flow,
+    class_05_stragglers,
+)
 from tests.cases.field_case import FieldCase
 
 CLASSES = {
@@ -24,6 +27,9 @@ CLASSES = {
     16: ("inference serving", range(133, 141)),
 }
 
-CASES: tuple[FieldCase, ...] = (*class_02_control_flow.CASES,)
+CASES: tuple[FieldCase, ...] = (
+    *class_02_control_flow.CASES,
+    *class_05_stragglers.CASES,
+)
 
 NOT_COVERED: dict[int, str] = {}

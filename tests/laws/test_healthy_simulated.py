@@ -21,7 +21,7 @@ import pytest
 
 from comminsight.analysis.clock import estimate_clocks
 from comminsight.analysis.measures import straggler_measures
-from comminsight.diagnosis.straggler import judge_straggler
+from comminsight.diagnosis.speed import judge_speed
 from comminsight.model.trace import RankTrace, RunTrace
 from comminsight.model.verdict import Cause, Coverage, Verdict
 from comminsight.pipeline.templates import shipped_templates
@@ -104,7 +104,7 @@ def judged(run: SimRun) -> Verdict:
         ranks_seen=len(run.ranks),
         records_read=sum(len(rank.records) for rank in run.ranks),
     )
-    verdict = judge_straggler(straggler_measures(trace), trace.communicators, seen)
+    verdict = judge_speed(straggler_measures(trace), trace.communicators, seen)
     assert len(trace.steps[run.ranks[0].session.session_id]) == STEPS
     return verdict
 
