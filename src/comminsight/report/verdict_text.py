@@ -71,6 +71,7 @@ def headline(verdict: Verdict, report: RunReport, words: Catalogue) -> str:
         "ranks": list(verdict.culprits),
         "where": _where(verdict, report, words),
         "op": op_phrase(verdict.first_bad_op, words),
+        "place": _place(verdict.chain),
         "n_steps": verdict.coverage.steps_used,
         "n_ranks": verdict.coverage.ranks_seen,
     }
@@ -101,8 +102,12 @@ def _headline_code(verdict: Verdict) -> tuple[str, dict[str, MessageParam]]:
         return "headline.LOAD_MOVES", {}
     if verdict.cause is Cause.JOB_KILLED and _have_all_failed(verdict):
         return "headline.JOB_FAILED", {}
+    if verdict.cause is Cause.PEER_UNREACHABLE and not verdict.culprits:
+        return "headline.UNREACHABLE", {}
+    if is_open_link(verdict) and "evidence.transfer" not in said:
+        return "headline.SLOW_PATH", {}
     if is_open_link(verdict):
-        return "headline.SLOW_LINK_OPEN", {"comm": "", **said.get("evidence.transfer", {})}
+        return "headline.SLOW_LINK_OPEN", {"comm": "", **said["evidence.transfer"]}
     return f"headline.{verdict.cause}", {}
 
 
@@ -172,6 +177,12 @@ def devices_of(ranks: Iterable[int], report: RunReport) -> list[str]:
 def _where(verdict: Verdict, report: RunReport, words: Catalogue) -> str:
     nodes = nodes_of(verdict.culprits, report) or _chain_nodes(verdict.chain)
     return words.text("who.where", nodes=nodes) if 0 < len(nodes) <= MAX_NODES else ""
+
+
+def _place(chain: Iterable[ChainLink]) -> str:
+    """The port that the chain names, else its node, else ""."""
+    known = {link.level: link.value for link in chain if link.value != "unknown"}
+    return known.get(ChainLevel.PORT, known.get(ChainLevel.NODE, ""))
 
 
 def _chain_nodes(chain: Iterable[ChainLink]) -> list[str]:
