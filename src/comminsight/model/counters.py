@@ -26,6 +26,20 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     rail: int = -1
 
 
+class RankSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps of one rank on the clock of the counters, one entry per step in each field.
+
+    ``communication_ns`` is the time in transfers, from the last entry to the end, empty where it
+    was not measured.
+    """
+
+    global_rank: int
+    steps: tuple[int, ...]
+    start_ns: tuple[int, ...]
+    end_ns: tuple[int, ...]
+    communication_ns: tuple[int, ...] = ()
+
+
 class LinkMap(msgspec.Struct, frozen=True, kw_only=True):
     """Which rank uses which port. Without it no rule may name a port."""
 

@@ -79,6 +79,14 @@ class HostDevice(msgspec.Struct, frozen=True, kw_only=True):
     is_virtual: bool = False
 
 
+class NumaNode(msgspec.Struct, frozen=True, kw_only=True):
+    """The cores of one NUMA node."""
+
+    host: str
+    numa_node: int
+    cores: tuple[int, ...]
+
+
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """All observations of all hosts; an empty tuple: nobody looked."""
 
@@ -88,3 +96,4 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     paths: tuple[DevicePath, ...] = ()
     nvlinks: tuple[NvLinkState, ...] = ()
     devices: tuple[HostDevice, ...] = ()
+    numa_nodes: tuple[NumaNode, ...] = ()

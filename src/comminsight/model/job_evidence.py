@@ -9,11 +9,12 @@ import msgspec
 
 from comminsight.model.activity import Activity
 from comminsight.model.bandwidth import BandwidthRow
-from comminsight.model.counters import CounterSeries, LinkMap
+from comminsight.model.counters import CounterSeries, LinkMap, RankSteps
 from comminsight.model.hang import HangEvent
 from comminsight.model.host_facts import HostFacts
 from comminsight.model.log_event import LogEvent, LogTail, LogTally
 from comminsight.model.ras import RasReading
+from comminsight.model.result_digest import ResultDigest
 from comminsight.model.topology import Communicator
 from comminsight.model.verdict import Message, Verdict
 
@@ -79,6 +80,8 @@ class JobEvidence(msgspec.Struct, frozen=True, kw_only=True):
     links: LinkMap | None = None
     bandwidth: tuple[BandwidthRow, ...] = ()
     activities: tuple[Activity, ...] = ()
+    step_times: tuple[RankSteps, ...] = ()
+    digests: tuple[ResultDigest, ...] = ()
     unread: tuple[UnreadFile, ...] = ()
     n_records: int = 0
     told: tuple[Verdict, ...] = ()
