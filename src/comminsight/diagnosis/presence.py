@@ -190,8 +190,9 @@ def observe(event: HangEvent, communicators: Iterable[Communicator]) -> Observed
     instances = sorted(
         (one for one in found if not _is_left_behind(one)), key=lambda one: (one.start_ns, one.key)
     )
+    instances = _with_finished(instances, observed)
     if event.tells_ends:
-        instances = _with_held(_with_finished(instances, observed))
+        instances = _with_held(_with_lagging(instances, observed))
     return Observed(
         event, observed.communicators, observed.states, tuple(instances), n_without,
         tuple(op for op in event.waiting if op.is_peerless), observed.miscounts,
@@ -200,16 +201,21 @@ def observe(event: HangEvent, communicators: Iterable[Communicator]) -> Observed
 
 
 def _with_finished(instances: list[Instance], observed: Observed) -> list[Instance]:
-    """With the ops that are over elsewhere, and who lags: an op that needs all members has ended
-    for some of them, so all had come; where it has not, the rank itself or its link holds it."""
+    """With the ops that are over elsewhere."""
     finished: dict[InstanceKey, list[InFlightOp]] = {}
     for op in observed.event.finished:
         if (key := _key(op, observed.communicators)) is not None:
             finished.setdefault(key, []).append(op)
+    return [replace(one, finished=tuple(finished.get(one.key, ()))) for one in instances]
+
+
+def _with_lagging(instances: list[Instance], observed: Observed) -> list[Instance]:
+    """With who lags: an op that needs all members has ended for some of them, so all had come;
+    where it has not, the rank itself or its link holds it."""
     needed_ns = STANDSTILL_RATIO * observed.event.overdue_limit_ns
     found = []
     for one in instances:
-        own = replace(one, finished=tuple(finished.get(one.key, ())))
+        own = one
         if _is_lagging(one) and one.age_ns >= needed_ns:
             came = {rank: _come(presence) for rank, presence in one.presence.items()}
             own = replace(own, presence=came, lagging=one.waiters)

@@ -15,7 +15,7 @@ other in a circle. A circle that only soft edges close is opened there.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -127,7 +127,11 @@ class WaitGraph:
         return Origin(tuple(sorted(ranks)), self._victims(ranks), is_certain=is_certain)
 
     def _cycle(self, component: set[int], edges: Graph, *, is_certain: bool = True) -> Origin:
-        path = _shortest_cycle(component, edges)
+        instances = {(-node - 1) // 2 for node in component if node < 0}
+        if all(self._instances[place].key.is_p2p for place in instances):
+            path = _all_edges(component, edges)
+        else:
+            path = _shortest_cycle(component, edges)
         links = tuple(
             CycleEdge(waiter, waited_for, self._instances[(-node - 1) // 2])
             for waiter, node, waited_for in path
@@ -204,9 +208,32 @@ def _components(edges: Graph) -> list[set[int]]:
     return found
 
 
+def _all_edges(component: set[int], edges: Graph) -> list[tuple[int, int, int]]:
+    """(waiter, instance node, waited for) of every edge between the ranks: of sends and receives
+    each has one, and a circle of neighbours is a circle of all of them."""
+    return [
+        (waiter, node, waited_for)
+        for waiter in sorted(node for node in component if node >= 0)
+        for node in sorted(edges.get(waiter, set()) & component, reverse=True)
+        for waited_for in sorted(edges.get(node, set()) & component)
+    ]
+
+
+def _links(component: set[int], edges: Graph) -> Iterator[tuple[int, int, int]]:
+    """(waiter, instance node, waited for) of all pairs, the lowest first."""
+    for waiter in sorted(node for node in component if node >= 0):
+        for node in sorted(edges.get(waiter, set()) & component):
+            for waited_for in sorted(edges[node] & component - {waiter}):
+                yield waiter, node, waited_for
+
+
 def _shortest_cycle(component: set[int], edges: Graph) -> list[tuple[int, int, int]]:
-    """(waiter, instance node, waited for) around a shortest circle through the lowest rank."""
+    """(waiter, instance node, waited for) around a circle of two ranks, where there is one, else
+    around a shortest one through the lowest rank."""
     start = min(node for node in component if node >= 0)
+    for waiter, node, waited_for in _links(component, edges):
+        if back := [n for n in edges[waited_for] if n in component and waiter in edges[n]]:
+            return [(waiter, node, waited_for), (waited_for, min(back), waiter)]
     before: dict[int, int] = {}
     queue = [start]
     for node in queue:

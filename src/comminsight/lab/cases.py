@@ -70,6 +70,11 @@ class Case:
         return f"{self.kind}-{self.seed}"
 
     @property
+    def is_untouched(self) -> bool:
+        """True when the job itself does nothing unusual."""
+        return self.kind in {"healthy", "job_killed"}
+
+    @property
     def is_silent(self) -> bool:
         """True when every accusation is wrong."""
         return not self.accepted

@@ -61,7 +61,8 @@ class Lab:
         (folder / "job" / "dumps").mkdir(parents=True)
         run_case(case, folder, self.address)
         if not is_planted(case, folder / "job"):
-            return [Outcome(case, RECORDED, Mark.VOID, "nothing was planted")]
+            last = (folder / "run.log").read_text().splitlines()[-1:]
+            return [Outcome(case, RECORDED, Mark.VOID, f"nothing was planted: {last}")]
         verdicts = open_run(folder / "run").report().verdicts
         found = [Outcome(case, RECORDED, mark_of(case, verdicts), said_of(verdicts))]
         if case.leaves_dumps or case.dump_s:
@@ -87,11 +88,15 @@ def run_case(case: Case, folder: Path, address: Path) -> None:
 
 
 def is_planted(case: Case, folder: Path) -> bool:
-    """Whether the job came to what was to happen in it; true where nothing was to."""
-    if case.is_silent and case.kind != "long_pause":
-        return True
-    lines = (folder / "truth.jsonl").read_text().splitlines()
-    return any(json.loads(line)["kind"] in PLANTED for line in lines)
+    """Whether the job came to what was to happen in it, or began, where nothing was to."""
+    truth = folder / "truth.jsonl"
+    kinds = {line["kind"] for line in read_lines(truth)} if truth.is_file() else set()
+    return not kinds.isdisjoint({"step"} if case.is_untouched else PLANTED)
+
+
+def read_lines(path: Path) -> list[dict[str, object]]:
+    """What the ranks wrote about themselves."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def dump_outcomes(case: Case, folder: Path) -> list[Outcome]:

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from comminsight.model.hang import HangEvent, InFlightOp, Progress, RankState, Stack
+from comminsight.model.hang import HangEvent, InFlightOp, Progress, RankState, SkippedOp, Stack
 from comminsight.model.ops import OpFlag, RecordKind, SlotFlag, TimingSource
 from comminsight.model.records import is_ended_op, is_fold, is_op, is_replay, is_untimed
 from comminsight.model.topology import Communicator
 from comminsight.pipeline.trace import is_finished
 
 TAIL_RECORDS = 1 << 16  # more than a ring
-Numbered = TypeVar("Numbered", InFlightOp, Progress)
+Numbered = TypeVar("Numbered", InFlightOp, Progress, SkippedOp)
 PEER_BITS, DIRECTION_BITS = 22, 8  # with one for replays and a comm_index of 32 in one int64
 BY_KERNEL = (TimingSource.GPU, TimingSource.HOST_KERNEL_CALLBACK)
 PENDING_WORDS = 4
@@ -301,6 +301,8 @@ def renumbered(
         event,
         in_flight=tuple(with_comm_id(op, new_ids) for op in event.in_flight),
         progress=tuple(with_comm_id(entry, new_ids) for entry in event.progress),
+        finished=tuple(with_comm_id(op, new_ids) for op in event.finished),
+        skipped=tuple(with_comm_id(op, new_ids) for op in event.skipped),
         communicators=tuple(communicators),
     )
 

@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
+from comminsight.analysis.call_order import skipped_ops
 from comminsight.capture.session import SessionData
 from comminsight.diagnosis.unlaunched import with_awaited
 from comminsight.format.layout import SLOT_OVERDUE
 from comminsight.model.hang import HangEvent, Liveness, RankState, Stack
 from comminsight.model.records import is_op
 from comminsight.model.tally import NOT_READ
+from comminsight.pipeline.call_order import ordered_calls
+from comminsight.pipeline.finished_ops import finished_ops
 from comminsight.pipeline.hang_event import RankView, hang_event
 from comminsight.pipeline.load import world_size
 from comminsight.pipeline.pauses import is_silent
@@ -109,7 +112,13 @@ def observe(
         stacks=stacks,
         communicators=communicators,
     )
-    return with_awaited(msgspec.structs.replace(event, is_past=is_past), communicators)
+    event = msgspec.structs.replace(
+        event,
+        is_past=is_past,
+        finished=finished_ops(views, event.in_flight, now_mono_ns),
+        skipped=tuple(skipped_ops(ordered_calls(views), communicators, event.progress)),
+    )
+    return with_awaited(event, communicators)
 
 
 def last_sign_ns(sessions: Sequence[SessionData]) -> int:
