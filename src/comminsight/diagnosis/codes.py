@@ -7,7 +7,7 @@ exactly these parameters; ``MEASURES`` are the keys of ``Verdict.measures`` (lab
 
 from __future__ import annotations
 
-from comminsight.diagnosis import codes_link, codes_speed
+from comminsight.diagnosis import codes_calls, codes_groups, codes_link, codes_speed
 from comminsight.model.verdict import Message, MessageParam
 
 ABSENT = "evidence.absent"
@@ -286,6 +286,8 @@ CODES: dict[str, tuple[str, ...]] = {
     # a process that only RAS tells to be gone or silent
     CHECK_PROCESS: ("pid", "host"),
     COLLECT_EVIDENCE: (),
+    **codes_calls.CODES,
+    **codes_groups.CODES,
     **codes_link.CODES,
     **codes_speed.CODES,
 }

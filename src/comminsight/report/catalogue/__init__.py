@@ -23,7 +23,7 @@ from comminsight.model.verdict import Message
 from comminsight.report import numbers
 
 LANGUAGES = ("en", "zh")
-TOPICS: tuple[str, ...] = ("job", "link", "speed")  # each a file of its own beside that of the language
+TOPICS: tuple[str, ...] = ("calls", "explain", "groups", "job", "link", "speed")  # each a file beside that of the language
 ENDINGS = frozenset({"s", "es"})  # of nouns: grammar of one language, no parameter of a message
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")

@@ -1,0 +1,139 @@
+"""How calls of two ranks differ, and whether a rank still does what it did in every step before.
+
+Calls are compared by what has to be equal on all members: function, element type, root, and size
+where the function needs equal sizes. An alignment holds only if it explains *every* call that is
+known of both after the first one that differs, and if no other kind of alignment does as well.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from comminsight.model.call_history import CalledOp
+from comminsight.model.ops import Op
+
+UNEVEN = frozenset({Op.ALL_TO_ALL, Op.GATHER, Op.SCATTER, Op.BARRIER})
+MAX_SHIFT = 64  # ops that a rank may be ahead or behind and still be recognised
+MIN_MATCHED = 2  # calls that have to agree again after some were left out or added
+MIN_REPEATS = 3  # times that a pattern must have been seen before it is one
+MAX_PERIOD = 1024
+
+Signature = tuple[int, ...]
+
+
+class Difference(StrEnum):
+    """What makes one sequence of calls out of another."""
+
+    NONE = "none"
+    SKIPPED = "skipped"  # some calls of the reference are left out
+    EXTRA = "extra"  # there are some that the reference has not
+    PERMUTED = "permuted"  # the same calls in another order
+    OTHER = "other"
+
+
+class Alignment(NamedTuple):
+    """``n_ops`` calls are left out, added or permuted; ``n_matched`` agree behind them."""
+
+    kind: Difference
+    n_ops: int = 0
+    n_matched: int = 0
+
+
+class Pattern(NamedTuple):
+    """The last ``period`` calls had been made ``n_repeats`` times in a row; ``following`` is the
+    call that goes on with it."""
+
+    period: int
+    n_repeats: int
+    following: Signature
+
+
+def signature(call: CalledOp) -> Signature:
+    """What has to be equal on all members of the communicator."""
+    count = 0 if call.op in UNEVEN else call.count
+    return call.comm_id, call.op, call.dtype, call.peer, count
+
+
+def n_common(sequences: Sequence[Sequence[Hashable]]) -> int:
+    """How many of their first items are the same in all sequences."""
+    n = 0
+    for items in zip(*sequences, strict=False):
+        if len(set(items)) > 1:
+            break
+        n += 1
+    return n
+
+
+def alignment(reference: Sequence[Hashable], own: Sequence[Hashable]) -> Alignment:
+    """What makes ``own`` out of ``reference`` from their first items on; OTHER where nothing simple
+    does, or more than one thing."""
+    if own[: len(reference)] == reference[: len(own)]:
+        return Alignment(Difference.NONE, 0, min(len(own), len(reference)))
+    found = [
+        one
+        for one in (_permuted(reference, own), _skipped(reference, own), _extra(reference, own))
+        if one is not None
+    ]
+    return found[0] if len(found) == 1 else Alignment(Difference.OTHER)
+
+
+def _permuted(reference: Sequence[Hashable], own: Sequence[Hashable]) -> Alignment | None:
+    """The shortest stretch of both with the same items, after which both agree."""
+    balance: Counter[Hashable] = Counter()
+    for place, (expected, found) in enumerate(zip(reference, own, strict=False)):
+        balance[expected] += 1
+        balance[found] -= 1
+        n_ops = place + 1
+        if not any(balance.values()):
+            rest = min(len(reference), len(own)) - n_ops
+            is_same = reference[n_ops : n_ops + rest] == own[n_ops : n_ops + rest]
+            return Alignment(Difference.PERMUTED, n_ops, rest) if is_same else None
+    return None
+
+
+def _skipped(reference: Sequence[Hashable], own: Sequence[Hashable]) -> Alignment | None:
+    for n_ops in range(1, min(MAX_SHIFT, len(reference) - 1) + 1):
+        n_matched = min(len(own), len(reference) - n_ops)
+        if n_matched < MIN_MATCHED:
+            return None
+        if own[:n_matched] == reference[n_ops : n_ops + n_matched]:
+            return Alignment(Difference.SKIPPED, n_ops, n_matched)
+    return None
+
+
+def _extra(reference: Sequence[Hashable], own: Sequence[Hashable]) -> Alignment | None:
+    mirrored = _skipped(own, reference)
+    return mirrored and Alignment(Difference.EXTRA, mirrored.n_ops, mirrored.n_matched)
+
+
+def pattern_of(calls: Sequence[Signature]) -> Pattern | None:
+    """The pattern that the calls have kept up to their end; None without one.
+
+    Steps hold runs that repeat too, for shorter: the pattern that reaches furthest back is it. It
+    must have been seen ``MIN_REPEATS`` times, reach back over half of the calls, and be more than
+    one call again and again, which ends in every step.
+    """
+    n = len(calls)
+    best = (0, 0)  # reach, -period
+    for period in range(2, min(MAX_PERIOD, n // MIN_REPEATS) + 1):
+        reach = period
+        while reach < n and calls[n - 1 - reach] == calls[n - 1 - reach + period]:
+            reach += 1
+        if reach >= MIN_REPEATS * period and 2 * reach >= n:
+            best = max(best, (reach, -period))
+    reach, period = best[0], -best[1]
+    if not period or len(set(calls[n - period :])) == 1:
+        return None
+    return Pattern(period, reach // period, calls[n - period])
+
+
+def breaks_pattern(calls: Sequence[Signature], place: int) -> Pattern | None:
+    """The pattern of the calls before ``place`` that the call at it breaks. None where it keeps it,
+    and where that call was never made before: then it may begin something new."""
+    pattern = pattern_of(calls[:place])
+    if pattern is None or calls[place] == pattern.following or calls[place] not in calls[:place]:
+        return None
+    return pattern
