@@ -199,7 +199,7 @@ def write_verdict(page: Page, verdict: Verdict, report: RunReport) -> None:
         page.fields(rows)
     if verdict.chain:
         page.heading("chain")
-        page.fields((link.level.value, _chain_value(link, page.words)) for link in verdict.chain)
+        page.fields((link.level.value, chain_value(link, page.words)) for link in verdict.chain)
     write_evidence(page, verdict.evidence)
 
 
@@ -249,7 +249,7 @@ def measure_rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield key, numbers.quantity(key, value)
 
 
-def _chain_value(link: ChainLink, words: Catalogue) -> str:
+def chain_value(link: ChainLink, words: Catalogue) -> str:
     """The level's value, and the measure behind it where ``key=number`` names one."""
     value = words.word("word", link.value)
     if link.level is ChainLevel.JOB and (match := _RANKS.fullmatch(link.value)):
@@ -270,7 +270,7 @@ def write_evidence(page: Page, evidence: Iterable[Evidence]) -> None:
     if not entries:
         return
     page.heading("evidence")
-    shown = [_evidence_line(entry, page.words) for entry in entries[:MAX_EVIDENCE]]
+    shown = [evidence_line(entry, page.words) for entry in entries[:MAX_EVIDENCE]]
     if len(entries) > MAX_EVIDENCE:
         shown.append(page.words.text("note.more_evidence", n=len(entries) - MAX_EVIDENCE))
     page.bullets(shown)
@@ -282,7 +282,8 @@ def write_evidence(page: Page, evidence: Iterable[Evidence]) -> None:
         page.bullets([page.words.text("note.more_stacks", n=len(stacks) - MAX_STACKS)])
 
 
-def _evidence_line(entry: Evidence, words: Catalogue) -> str:
+def evidence_line(entry: Evidence, words: Catalogue) -> str:
+    """What an evidence says, and in brackets where it stands."""
     places = [
         words.text(f"place.{name}", value=value)
         for name, value, is_known in (

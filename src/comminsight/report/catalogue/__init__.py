@@ -23,7 +23,8 @@ from comminsight.model.verdict import Message
 from comminsight.report import numbers
 
 LANGUAGES = ("en", "zh")
-TOPICS: tuple[str, ...] = ("calls", "explain", "groups", "job", "link", "speed")  # each a file beside that of the language
+# each a file of sentences beside that of the language
+TOPICS: tuple[str, ...] = ("calls", "explain", "groups", "job", "link", "speed")
 ENDINGS = frozenset({"s", "es"})  # of nouns: grammar of one language, no parameter of a message
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
