@@ -10,20 +10,17 @@ import typer
 
 from comminsight.cli.choices import FailOn, Lang
 from comminsight.cli.report import exit_code, show_report
+from comminsight.cli.sources import judged
 from comminsight.cli.typed import call, progress
-from comminsight.errors import InputError, UsageError
 from comminsight.model.ranges import MAX_MEMBERS
-from comminsight.model.report import RunReport
-from comminsight.pipeline.diagnose import diagnose as diagnose_files
-from comminsight.pipeline.layout import run_paths
-from comminsight.run import open_run
 
 
 def diagnose(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            help="logs, Flight Recorder dumps, answers of ncclras, a run directory, or folders"
+            help="logs, Flight Recorder dumps, answers of ncclras, a run directory, an incident "
+            "file, or folders"
         ),
     ],
     *,
@@ -44,29 +41,10 @@ def diagnose(
 ) -> int:
     """Say why a job hung or failed, who caused it, and what is not known, from what it left."""
     progress(f"reading {', '.join(map(str, paths))}")
-    runs = [path for path in paths if is_run(path)]
-    files = [path for path in paths if path not in runs]
-    made = diagnose_files(files, world_size=world_size, recorded=_recorded(runs))
+    with judged(paths, world_size=world_size) as found:
+        made = found.report
     show_report(made, lang=lang, is_json=json)
     return exit_code(made, fail_on=fail_on, is_strict=strict)
-
-
-def is_run(path: Path) -> bool:
-    """True for a folder with what recorders of our own wrote."""
-    try:
-        run_paths(path)
-    except InputError:
-        return False
-    return True
-
-
-def _recorded(runs: Sequence[Path]) -> RunReport | None:
-    if len(runs) > 1:
-        raise UsageError(
-            "two run directories: " + ", ".join(map(str, runs)),
-            next_step="give one run with the logs and dumps of that job",
-        )
-    return open_run(runs[0]).report() if runs else None
 
 
 def main(argv: Sequence[str]) -> int:

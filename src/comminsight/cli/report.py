@@ -11,10 +11,12 @@ from typing import Annotated
 import typer
 
 from comminsight.cli.choices import Clock, FailOn, Lang
+from comminsight.cli.sources import at_path, is_files, judged
 from comminsight.cli.typed import call, progress, terminal_width, write_output
 from comminsight.errors import ExitCode
 from comminsight.model.report import RunReport
 from comminsight.model.verdict import Cause, Confidence
+from comminsight.pipeline.incident_open import opened
 from comminsight.pipeline.ras_store import read_ras
 from comminsight.report.json_form import report_json
 from comminsight.report.page import wants_color
@@ -25,7 +27,7 @@ NO_FINDING = frozenset({Cause.HEALTHY, Cause.NO_VERDICT, Cause.DATA_INCOMPLETE})
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="run directory")],
+    run: Annotated[Path, typer.Argument(help="run directory, or an incident file")],
     *,
     lang: Annotated[Lang, typer.Option(help="language")] = Lang.EN,
     json: Annotated[bool, typer.Option("--json", help="the report as JSON")] = False,
@@ -49,8 +51,16 @@ def report(
     """Say what went wrong in a run, who caused it, who suffered, and what is not known."""
     answers = [read_ras(path) for path in ras or ()]
     progress(f"reading {run}")
-    opened = open_run(run, template_folders=[templates] if templates else [])
-    made = opened.report(clock=clock.value, ras=answers)
+    folders = [templates] if templates else []
+    with opened(run) as places:
+        if len(places) == 1 and not is_files(places[0]):
+            made = open_run(places[0], template_folders=folders).report(
+                clock=clock.value, ras=answers
+            )
+            made = at_path(made, [run])
+        else:  # an incident of files, or of a run with files beside it
+            with judged([run], template_folders=folders) as found:
+                made = found.report
     show_report(made, lang=lang, is_json=json)
     return exit_code(made, fail_on=fail_on, is_strict=strict)
 

@@ -9,16 +9,23 @@ from typing import Annotated
 import typer
 
 from comminsight.cli.choices import Lang
+from comminsight.cli.sources import judged
 from comminsight.cli.typed import call, progress, terminal_width, write_output
 from comminsight.errors import UsageError
+from comminsight.model.reference import RefKind, parse_reference
+from comminsight.pipeline.incident_open import opened
 from comminsight.report.json_form import op_json, ops_json
 from comminsight.report.op_text import render_op
+from comminsight.report.reference_text import render_reference
 from comminsight.report.steps_text import render_ops
-from comminsight.run import open_run
+from comminsight.run import Run, open_run
 
 
 def show(
-    run: Annotated[Path, typer.Argument(help="run directory")],
+    paths: Annotated[
+        list[Path],
+        typer.Argument(help="run directory, or an incident file; with --ref what `diagnose` takes"),
+    ],
     *,
     rank: Annotated[int | None, typer.Option(help="global rank")] = None,
     step: Annotated[
@@ -26,6 +33,9 @@ def show(
     ] = None,
     op: Annotated[
         str, typer.Option(help="one op as COMM:SEQ: communicator (name, #number, hash) and op_seq")
+    ] = "",
+    ref: Annotated[
+        str, typer.Option(help="a reference of a verdict, as `comminsight explain` prints it")
     ] = "",
     lang: Annotated[Lang, typer.Option(help="language")] = Lang.EN,
     json: Annotated[bool, typer.Option("--json", help="the answer as JSON")] = False,
@@ -36,22 +46,55 @@ def show(
     """List the ops of one rank in one step: when each began, how long, and whom it waited for.
 
     With --op, show one op from its call over task and kernel to the network, on all ranks or one.
+    With --ref, open what a verdict names as its evidence.
     """
+    folders = [templates] if templates else []
+    if ref:
+        write_output(_referenced(paths, ref, folders, lang))
+        return 0
     if bool(op) == (step is not None) or (step is not None and rank is None):
         raise UsageError(
             "say which ops", next_step="give --rank R --step N, or --op COMM:SEQ", code="which_ops"
         )
-    progress(f"reading {run}")
-    opened = open_run(run, template_folders=[templates] if templates else [])
+    if len(paths) != 1:
+        raise UsageError("give one run", next_step="several paths go with --ref")
+    progress(f"reading {paths[0]}")
+    with opened(paths[0]) as (place, *_):
+        run = open_run(place, template_folders=folders)
+        write_output(_shown(run, rank, step, op, lang, is_json=json))
+    return 0
+
+
+def _shown(
+    run: Run, rank: int | None, step: int | None, op: str, lang: Lang, *, is_json: bool = False
+) -> str | bytes:
+    """The ops of a step, or one op."""
     width = terminal_width()
     if step is not None and rank is not None:
-        view = opened.step_ops(global_rank=rank, step=step)
-        shown = ops_json(view) if json else render_ops(view, lang=lang.value, width=width)
-    else:
-        story = opened.op_stories(op, global_rank=rank)
-        shown = op_json(story) if json else render_op(story, lang=lang.value, width=width)
-    write_output(shown)
-    return 0
+        view = run.step_ops(global_rank=rank, step=step)
+        return ops_json(view) if is_json else render_ops(view, lang=lang.value, width=width)
+    story = run.op_stories(op, global_rank=rank)
+    return op_json(story) if is_json else render_op(story, lang=lang.value, width=width)
+
+
+def _referenced(
+    paths: Sequence[Path], text: str, folders: Sequence[Path], lang: Lang
+) -> str | bytes:
+    """What the reference leads to: ops and steps of a run, else what the report tells."""
+    reference = parse_reference(text)
+    if reference is None:
+        raise UsageError(
+            f"{text!r} is no reference",
+            next_step="copy one that `comminsight explain` prints, such as rank:3 or op:0:41@2",
+        )
+    progress(f"reading {', '.join(map(str, paths))}")
+    with judged(paths, template_folders=folders) as found:
+        if found.run is not None and reference.kind is RefKind.STEP:
+            return _shown(found.run, reference.ranks[0], reference.step, "", lang)
+        if found.run is not None and reference.kind is RefKind.OP:
+            op = f"#{reference.comm_id}:{reference.op_seq}"
+            return _shown(found.run, reference.ranks[0], None, op, lang)
+        return render_reference(found.report, reference, lang=lang.value, width=terminal_width())
 
 
 def main(argv: Sequence[str]) -> int:

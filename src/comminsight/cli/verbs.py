@@ -22,6 +22,12 @@ VERBS: dict[str, Verb] = {
     "diagnose": Verb(
         "comminsight.cli.diagnose", "say why a job hung, from PyTorch Flight Recorder dumps alone"
     ),
+    "explain": Verb(
+        "comminsight.cli.explain", "explain one verdict: its chain, how it was told, what is open"
+    ),
+    "incident": Verb(
+        "comminsight.cli.incident", "write one masked file with which others can judge a job again"
+    ),
     "steps": Verb(
         "comminsight.cli.steps", "list the training steps, their phases, and what changed"
     ),

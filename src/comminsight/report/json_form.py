@@ -17,7 +17,7 @@ from comminsight.model.checkup import Checkup
 from comminsight.model.metadata import METADATA_SCHEMA_VERSION, RunMetadata
 from comminsight.model.report import REPORT_SCHEMA_VERSION, RunReport, StepRow
 from comminsight.model.template_view import TemplateView
-from comminsight.model.verdict import Coverage, Message
+from comminsight.model.verdict import Coverage, Message, Verdict
 from comminsight.model.views import VIEW_SCHEMA_VERSION, OpStories, StepOps, TemplateScore
 
 SCHEMA_ID = "urn:comminsight:schema:"
@@ -100,6 +100,11 @@ def template_view_json(view: TemplateView) -> bytes:
     return _document(view)
 
 
+def verdict_json(report: RunReport, number: int) -> bytes:
+    """One verdict of a report, counted from 1, as the report has it."""
+    return _document(report.verdicts[number - 1])
+
+
 def metadata_json(metadata: RunMetadata) -> bytes:
     """Ranks, communicators, roles, layout, versions and templates of a run."""
     return _document(metadata)
@@ -107,6 +112,7 @@ def metadata_json(metadata: RunMetadata) -> bytes:
 
 SCHEMAS: dict[str, tuple[type[msgspec.Struct], str, str]] = {
     "run-report": (RunReport, "CommInsight run report", REPORT_SCHEMA_VERSION),
+    "verdict": (Verdict, "CommInsight verdict", REPORT_SCHEMA_VERSION),
     "run-metadata": (RunMetadata, "CommInsight run metadata", METADATA_SCHEMA_VERSION),
 }
 

@@ -142,6 +142,11 @@ class Page:
         shown = Text(flow(printable(text), self._console.width - INDENT), style="dim")
         self._put(Padding(shown, (0, 0, 0, INDENT)))
 
+    def commands(self, lines: Iterable[str]) -> None:
+        """Command lines to copy, indented and never wrapped."""
+        for line in lines:
+            self._put(Text("      " + printable(line), style="dim"), soft_wrap=True)
+
     def verbatim(self, text: str) -> None:
         """Foreign text as it is, indented and never wrapped; the end of a very long one is cut."""
         lines = text.splitlines()

@@ -41,7 +41,7 @@ def render_report(
     page = Page(lang=lang, width=width, color=color)
     _write_headline(page, report)
     page.heading("run")
-    page.fields(_fact_rows(report, page.words))
+    page.fields(fact_rows(report, page.words))
     write_steps(page, report)
     for verdict in report.verdicts[:MAX_BLOCKS]:
         if has_block(verdict):
@@ -83,7 +83,8 @@ def _write_headline(page: Page, report: RunReport) -> None:
         page.bullets(headline(verdict, report, words) for verdict in others)
 
 
-def _fact_rows(report: RunReport, words: Catalogue) -> Iterator[tuple[str, str]]:
+def fact_rows(report: RunReport, words: Catalogue) -> Iterator[tuple[str, str]]:
+    """What the run was and how it ended, as labelled fields."""
     facts = report.facts
     yield "run", facts.run_id
     yield "directory", facts.path
