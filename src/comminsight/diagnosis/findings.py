@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from comminsight.diagnosis.open_calls import out_of_order
 from comminsight.diagnosis.presence import STANDSTILL_RATIO, WANTED, Instance, Observed
 from comminsight.diagnosis.stuck_op import IN_KERNEL, Stage, stage_of
 from comminsight.diagnosis.stuck_path import stuck_path
@@ -134,6 +135,11 @@ def _judge_cycle(observed: Observed, origin: Origin) -> Finding:
         return Finding(Cause.NO_VERDICT, origin, (untold.waited_for,), waiting, untold.instance)
     oldest = min((edge.instance for edge in origin.cycle), key=lambda one: one.start_ns)
     kinds = {edge.instance.key.is_p2p for edge in origin.cycle}
+    if kinds == {True}:
+        return Finding(Cause.P2P_CYCLE, origin, origin.ranks, origin.victims, oldest)
+    if odd := out_of_order(origin.cycle):
+        victims = {*origin.victims, *origin.ranks} - set(odd)
+        return Finding(Cause.ORDER_INVERSION, origin, odd, tuple(sorted(victims)), oldest)
     # one waits for a message, the other has gone on to a collective without sending it
     is_unmatched = len(origin.ranks) == 2 and kinds == {True, False}
     cause = Cause.P2P_UNMATCHED if is_unmatched else Cause.CROSS_GROUP_CYCLE

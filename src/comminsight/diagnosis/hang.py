@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from comminsight.diagnosis import codes
+from comminsight.diagnosis import codes, codes_groups
 from comminsight.diagnosis.chain import hang_chain, hang_coverage, op_name, op_ref
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.findings import Finding, findings
@@ -211,9 +211,8 @@ def _actions(observed: Observed, found: Finding) -> Iterator[Message]:
             yield message(codes.READ_FIRST_ERROR, ranks=ranks)
             hosts = sorted({observed.states[r].host for r in ranks if r in observed.states})
             yield message(codes.READ_KERNEL_LOG, hosts=hosts)
-        case Cause.CROSS_GROUP_CYCLE:
-            labels = {edge.instance.communicator.label for edge in found.origin.cycle}
-            yield message(codes.ORDER_GROUPS, comms=sorted(labels))
+        case Cause.P2P_CYCLE | Cause.CROSS_GROUP_CYCLE | Cause.ORDER_INVERSION:
+            yield _order_action(found)
         case Cause.GROUP_MISUSE:
             yield message(codes.END_GROUP, ranks=ranks, op=name, comm=comm)
             yield from (_stack_action(observed, rank) for rank in found.culprits)
@@ -230,6 +229,13 @@ def _actions(observed: Observed, found: Finding) -> Iterator[Message]:
             yield message(codes.COMPARE_PATHS, ranks=ranks, op=name, comm=comm)
         case _:
             yield from (_stack_action(observed, rank) for rank in found.culprits)
+
+
+def _order_action(found: Finding) -> Message:
+    if found.cause is Cause.P2P_CYCLE:
+        return message(codes_groups.ONE_GROUP_CALL, ranks=list(found.culprits))
+    labels = {edge.instance.communicator.label for edge in found.origin.cycle}
+    return message(codes.ORDER_GROUPS, comms=sorted(labels))
 
 
 def _stack_action(observed: Observed, rank: int) -> Message:

@@ -9,6 +9,7 @@ from comminsight.diagnosis.chain import dtype_name, op_name
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.findings import Finding, skip_of, went_on
 from comminsight.diagnosis.miscounts import missing_counts
+from comminsight.diagnosis.open_calls import call_orders
 from comminsight.diagnosis.presence import Instance, Observed
 from comminsight.diagnosis.signatures import Mismatch
 from comminsight.diagnosis.stuck_evidence import missing_of_ops, pending_evidence, stage_evidence
@@ -28,6 +29,7 @@ def evidence_of(observed: Observed, found: Finding, direct: tuple[int, ...]) -> 
     in_flight = codes.IN_FLIGHT_SINCE if is_cut(observed, instance) else codes.IN_FLIGHT
     if found.origin.cycle:
         yield from _cycle(found)
+        yield from call_orders(observed, {*found.culprits, *found.origin.ranks})
     elif instance is not None and instance.lagging:
         done = list(instance.ranks(Presence.DONE))
         yield _instance_evidence(codes.LAGGING, instance, instance.lagging, done=done)

@@ -37,9 +37,12 @@ HANG_CAUSES = frozenset(
         Cause.DTYPE_MISMATCH,
         Cause.ROOT_MISMATCH,
         Cause.P2P_UNMATCHED,
+        Cause.P2P_CYCLE,
         Cause.CROSS_GROUP_CYCLE,
+        Cause.ORDER_INVERSION,
         Cause.ALL_PRESENT_STUCK,
         Cause.GROUP_MISUSE,
+        Cause.INIT_STUCK,
         Cause.HOST_BLOCKED,
         Cause.KERNEL_NOT_STARTED,
         Cause.PEER_UNREACHABLE,
@@ -79,6 +82,17 @@ def headline(verdict: Verdict, report: RunReport, words: Catalogue) -> str:
     return _sentence([head, *_clauses(verdict, words)], words)
 
 
+# what a piece of evidence makes of a cause; that of no verdict fills in its parameters
+_HEADLINE_BY_EVIDENCE = (
+    (Cause.RANK_DEAD, "evidence.left", "headline.RANK_LEFT"),
+    (Cause.ALL_PRESENT_STUCK, "evidence.lagging", "headline.LAGGING"),
+    (Cause.GROUP_MISUSE, "evidence.group_claim", "headline.GROUPS_DIFFER"),
+    (Cause.NO_VERDICT, "evidence.recurs_rotating", "headline.DELAY_WANDERS"),
+    (Cause.NO_VERDICT, "evidence.pending", "headline.PENDING"),
+    (Cause.NO_VERDICT, "evidence.not_yet", "headline.NOT_YET"),
+)
+
+
 def _headline_code(verdict: Verdict) -> tuple[str, dict[str, MessageParam]]:
     """The code, and what the evidence says beyond the verdict's own numbers.
 
@@ -86,18 +100,11 @@ def _headline_code(verdict: Verdict) -> tuple[str, dict[str, MessageParam]]:
     all failed were not ended from outside; delays that wander are more than no verdict.
     """
     said = {entry.message.code: entry.message.params for entry in reversed(verdict.evidence)}
-    if verdict.cause is Cause.RANK_DEAD and "evidence.left" in said:
-        return "headline.RANK_LEFT", {}
-    if verdict.cause is Cause.ALL_PRESENT_STUCK and "evidence.lagging" in said:
-        return "headline.LAGGING", {}
+    for cause, evidence, code in _HEADLINE_BY_EVIDENCE:
+        if verdict.cause is cause and evidence in said:
+            return code, said[evidence] if cause is Cause.NO_VERDICT else {}
     if verdict.cause is Cause.RANK_NOT_ENTERED and verdict.coverage.records_lost:
         return "headline.NOT_ENTERED_BY", {}
-    if verdict.cause is Cause.NO_VERDICT and "evidence.recurs_rotating" in said:
-        return "headline.DELAY_WANDERS", said["evidence.recurs_rotating"]
-    if verdict.cause is Cause.NO_VERDICT and "evidence.pending" in said:
-        return "headline.PENDING", said["evidence.pending"]
-    if verdict.cause is Cause.NO_VERDICT and "evidence.not_yet" in said:
-        return "headline.NOT_YET", said["evidence.not_yet"]
     if verdict.cause is Cause.LOAD_IMBALANCE and not verdict.culprits:
         return "headline.LOAD_MOVES", {}
     if verdict.cause is Cause.JOB_KILLED and _have_all_failed(verdict):

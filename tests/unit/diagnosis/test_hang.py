@@ -103,7 +103,7 @@ def test_three_ranks_in_a_ring_of_receives() -> None:
     groups = (comm(0, range(4), CommRole.PP),)
     in_flight = [op(rank, 0, RECV, 1, peer=(rank + 1) % 3) for rank in range(3)]
     verdict = judge_hang(event(4, [*in_flight, op(3, 0, RECV, 1, peer=0)]), groups)
-    assert (verdict.cause, verdict.culprits) == (Cause.CROSS_GROUP_CYCLE, (0, 1, 2))
+    assert (verdict.cause, verdict.culprits) == (Cause.P2P_CYCLE, (0, 1, 2))
     assert verdict.victims == (3,)
 
 
@@ -281,7 +281,7 @@ def test_two_sends_that_face_each_other_are_a_cycle() -> None:
     groups = (comm(0, (0, 1), CommRole.PP),)
     in_flight = [op(0, 0, SEND, 1, peer=1), op(1, 0, SEND, 1, peer=0)]
     verdict = judge_hang(event(2, in_flight), groups)
-    assert (verdict.cause, verdict.culprits) == (Cause.CROSS_GROUP_CYCLE, (0, 1))
+    assert (verdict.cause, verdict.culprits) == (Cause.P2P_CYCLE, (0, 1))
     assert verdict.confidence is Confidence.MEDIUM
 
 

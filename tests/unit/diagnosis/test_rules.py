@@ -14,8 +14,12 @@ def test_a_message_takes_exactly_the_declared_parameters() -> None:
 
 
 def test_every_code_is_declared_and_grouped() -> None:
+    topics = [module for name, module in vars(codes).items() if name.startswith("codes_")]
     constants = {
-        value for name, value in vars(codes).items() if name.isupper() and isinstance(value, str)
+        value
+        for module in (codes, *topics)
+        for name, value in vars(module).items()
+        if name.isupper() and isinstance(value, str)
     }
     assert constants == set(codes.CODES)
     assert {code.split(".")[0] for code in constants} == {"evidence", "missing", "action"}
