@@ -7,7 +7,7 @@ exactly these parameters; ``MEASURES`` are the keys of ``Verdict.measures`` (lab
 
 from __future__ import annotations
 
-from comminsight.diagnosis import codes_calls, codes_groups, codes_link, codes_speed
+from comminsight.diagnosis import codes_calls, codes_groups, codes_link, codes_logs, codes_speed
 from comminsight.model.verdict import Message, MessageParam
 
 ABSENT = "evidence.absent"
@@ -289,6 +289,7 @@ CODES: dict[str, tuple[str, ...]] = {
     **codes_calls.CODES,
     **codes_groups.CODES,
     **codes_link.CODES,
+    **codes_logs.CODES,
     **codes_speed.CODES,
 }
 

@@ -23,7 +23,7 @@ class JobLog(msgspec.Struct, frozen=True, kw_only=True):
     """The events of one log, in the order of its lines, placed in epoch time as far as they can be.
 
     ``rank`` is the global rank whose log it is by its name or content, -1 where it holds several
-    or where nobody can tell; ``host`` likewise.
+    or where nobody can tell; ``host`` likewise. ``local_rank`` is what torchrun's folders name.
     """
 
     file: str
@@ -31,6 +31,7 @@ class JobLog(msgspec.Struct, frozen=True, kw_only=True):
     tail: LogTail = LogTail()
     tally: LogTally = LogTally()
     rank: int = -1
+    local_rank: int = -1
     host: str = ""
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from comminsight.analysis.log_ranks import OF_OTHERS
 from comminsight.errors import InputError
 from comminsight.format.log_reader import LogReader
 from comminsight.model.job_evidence import JobLog, UnreadFile
@@ -16,6 +17,8 @@ from comminsight.model.verdict import Message
 
 MAX_EVENTS = 200_000  # of one log: a fault says what it is long before
 _RANK_IN_NAME = re.compile(r"rank[_\-.=]?(\d{1,7})(?!\d)", re.ASCII | re.IGNORECASE)
+# torchrun writes attempt_0/3/stderr.log: the number is that of the rank on its node
+_LOCAL_RANK = re.compile(r"(?:^|/)attempt_\d{1,6}/(\d{1,6})/std(?:err|out)\.log", re.ASCII)
 
 
 def read_logs(paths: Iterable[Path]) -> tuple[list[JobLog], list[UnreadFile]]:
@@ -26,6 +29,8 @@ def read_logs(paths: Iterable[Path]) -> tuple[list[JobLog], list[UnreadFile]]:
             logs.append(read_log(path))
         except (InputError, OSError):
             unread.append(UnreadFile(file=str(path), reason=Message("unread.damaged")))
+    if len(logs) == 1 and rank_of_name(Path(logs[0].file)) < 0:
+        logs[0] = replace(logs[0], rank=-1)  # all ranks may have written it, and one said so
     return logs, unread
 
 
@@ -50,17 +55,41 @@ def read_log(path: Path) -> JobLog:
         tail=replace(reader.tail, time=place(reader.tail.time, file_time_ns=written_ns)),
         tally=reader.tally,
         rank=rank_of_log(path, events),
+        local_rank=local_rank_of_log(path),
         host=_the_host({event.host for event in events} - {""}),
     )
 
 
 def rank_of_log(path: Path, events: Iterable[LogEvent]) -> int:
-    """The one rank that its lines name, else the one its name tells; -1 where neither does."""
-    ranks = {event.rank for event in events} - {-1}
-    if ranks:
-        return next(iter(ranks)) if len(ranks) == 1 else -1
+    """The one rank that its lines name, else the one its name tells; -1 where neither does, and
+    where several processes wrote it."""
+    own = [event for event in events if event.code not in OF_OTHERS]
+    ranks = {event.rank for event in own} - {-1}
+    if len(ranks) > 1 or any(len(seen - {-1}) > 1 for seen in _writers(own)):
+        return -1
+    return next(iter(ranks), rank_of_name(path))
+
+
+def rank_of_name(path: Path) -> int:
+    """The rank in the name of a file, -1 where there is none."""
     named = _RANK_IN_NAME.findall(path.name)
     return int(named[-1]) if named else -1
+
+
+def _writers(events: Iterable[LogEvent]) -> tuple[set[int], set[int], set[int]]:
+    """The processes, local ranks and tasks of which lines are there."""
+    pids, local_ranks, tasks = set(), set(), set()
+    for event in events:
+        pids.add(event.pid)
+        local_ranks.add(event.local_rank)
+        tasks.add(event.task)
+    return pids, local_ranks, tasks
+
+
+def local_rank_of_log(path: Path) -> int:
+    """The local rank that a folder of torchrun tells, -1 where it is none."""
+    match = _LOCAL_RANK.search(path.as_posix())
+    return int(match[1]) if match else -1
 
 
 def _the_host(hosts: set[str]) -> str:

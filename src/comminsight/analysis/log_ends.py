@@ -1,0 +1,127 @@
+"""What logs say of the end of each rank: its lines of fault, of echo and of an end in order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from comminsight.analysis.log_faults import (
+    ENDED_BY_OTHERS,
+    Fault,
+    FaultKind,
+    exit_text,
+    fault_of,
+    signal_text,
+)
+from comminsight.analysis.log_ranks import LogRanks
+from comminsight.model.job_evidence import JobLog
+from comminsight.model.log_event import LogCode, LogEvent
+
+MAX_TASKS = 4096
+DESTROYED = Fault(FaultKind.LEFT, "left")
+
+
+@dataclass(frozen=True, slots=True)
+class RankLine:
+    """A line about the end of a rank (-1: nobody knows of which)."""
+
+    rank: int
+    fault: Fault
+    event: LogEvent
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnds:
+    """All such lines. ``closed`` are ranks that a launcher ended, with the line that says so;
+    ``statuses`` is how the process of a rank ended by its launcher, where it was no success;
+    ``last_lines`` are the (file, line) with which logs end."""
+
+    lines: tuple[RankLine, ...]
+    closed: dict[int, LogEvent]
+    statuses: dict[int, str]
+    last_lines: frozenset[tuple[str, int]]
+    seen: frozenset[int]
+
+    def of(self, *kinds: FaultKind) -> dict[int, list[RankLine]]:
+        """The lines of these kinds by rank, those of an unknown rank under -1."""
+        found: dict[int, list[RankLine]] = defaultdict(list)
+        for line in self.lines:
+            if line.fault.kind in kinds:
+                found[line.rank].append(line)
+        return dict(found)
+
+
+def ends_of(logs: Sequence[JobLog], ranks: LogRanks) -> LogEnds:
+    """What ``logs`` say of ends, in the order of their lines."""
+    lines, seen = [], set()
+    closed: dict[int, LogEvent] = {}
+    statuses: dict[int, str] = {}
+    for log in logs:
+        for event in log.events:
+            for rank in _ranks_of_event(ranks, log, event):
+                seen.add(rank)
+                if event.code in ENDED_BY_OTHERS and rank >= 0:
+                    closed.setdefault(rank, event)
+                if rank >= 0 and (status := _status(event)):
+                    statuses.setdefault(rank, status)
+                fault = _fault(event, ranks)
+                if fault is not None:
+                    lines.append(RankLine(rank, fault, event))
+    tails = frozenset((log.file, log.tail.line) for log in logs)
+    seen |= {log.rank for log in logs}
+    return LogEnds(tuple(lines), closed, statuses, tails, frozenset(seen - {-1}))
+
+
+def _fault(event: LogEvent, ranks: LogRanks) -> Fault | None:
+    """As ``fault_of``; the end of the communicator of all ranks is an end in order too."""
+    is_whole = ranks.world_size > 1 and event.values.get("n_ranks") == ranks.world_size
+    if event.code is LogCode.NCCL_DESTROY and is_whole:
+        return DESTROYED
+    return fault_of(event)
+
+
+def _status(event: LogEvent) -> str:
+    """How a launcher saw a process end, "" for a success and for other lines."""
+    code, number = event.values.get("exit_code"), event.values.get("signal")
+    if event.code in ENDED_BY_OTHERS:
+        return ""
+    if isinstance(number, int) and number:
+        return signal_text(number)
+    return exit_text(code) if isinstance(code, int) and code else ""
+
+
+def _ranks_of_event(ranks: LogRanks, log: JobLog, event: LogEvent) -> Iterator[int]:
+    tasks = event.values.get("tasks")
+    if isinstance(tasks, str) and ranks.task_is_rank:
+        yield from task_numbers(tasks)
+    elif event.code is LogCode.KERNEL_XID:
+        yield _of_device(ranks, log, event)
+    else:
+        yield ranks.rank_of(log, event)
+
+
+def task_numbers(tasks: str) -> Iterator[int]:
+    """The numbers in a list such as ``0-3,5``, at most ``MAX_TASKS`` of a range."""
+    for part in tasks.split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit():
+            stop = int(last) if last.isdigit() else int(first)
+            yield from range(int(first), min(stop, int(first) + MAX_TASKS) + 1)
+
+
+def _of_device(ranks: LogRanks, log: JobLog, event: LogEvent) -> int:
+    """The rank on the GPU of a line of the kernel, else that of its process."""
+    host = (event.host or log.host).partition(".")[0]
+    bus_id = bus_number(str(event.values.get("device", "")))
+    rank = ranks.devices.get((host, bus_id), -1)
+    return rank if rank >= 0 else ranks.rank_of(log, event)
+
+
+def bus_number(device: str) -> int:
+    """``0000:3b:00.0`` as the number that NCCL prints; -1 for another text."""
+    digits = device.replace(":", "").replace(".", "")
+    if not digits or any(one not in "0123456789abcdefABCDEF" for one in digits):
+        return -1
+    has_function = "." in device
+    return int(digits, 16) if has_function else int(digits + "0", 16)
