@@ -15,7 +15,9 @@ from typing import NamedTuple
 from comminsight.model.call_history import CalledOp
 from comminsight.model.ops import Op
 
-UNEVEN = frozenset({Op.ALL_TO_ALL, Op.GATHER, Op.SCATTER, Op.BARRIER})
+UNEVEN = frozenset({Op.UNKNOWN, Op.ALL_TO_ALL, Op.GATHER, Op.SCATTER, Op.BARRIER})
+LIST_FORMS = frozenset({"all_gather", "allgather", "reduce_scatter"})
+FLAT_PREFIXES = ("all_gather", "allgather", "reduce_scatter")
 MAX_SHIFT = 64  # ops that a rank may be ahead or behind and still be recognised
 MIN_MATCHED = 2  # calls that have to agree again after some were left out or added
 MIN_REPEATS = 3  # times that a pattern must have been seen before it is one
@@ -51,9 +53,28 @@ class Pattern(NamedTuple):
     following: Signature
 
 
+def form_of(call: str) -> str:
+    """``list`` or ``flat``: how a gather or scatter takes the tensors of all members; "" where the
+    name of the function does not tell. Both come from what PyTorch calls its functions."""
+    word = call.lower().lstrip("_")
+    if word in LIST_FORMS:
+        return "list"
+    is_flat = word.startswith(FLAT_PREFIXES) and ("base" in word or "tensor" in word)
+    return "flat" if is_flat else ""
+
+
+def needed_count(op: int, call: str, count: int, out_count: int) -> int:
+    """Elements that have to be as many on all members; 0 where none have to be. A list of tensors
+    may be of unlike sizes, as long as all members await the same."""
+    if op in UNEVEN:
+        return 0
+    is_list = op == Op.ALL_GATHER and form_of(call) == "list"
+    return out_count if is_list and out_count else count
+
+
 def signature(call: CalledOp) -> Signature:
     """What has to be equal on all members of the communicator."""
-    count = 0 if call.op in UNEVEN else call.count
+    count = needed_count(call.op, call.call, call.count, call.out_count)
     return call.comm_id, call.op, call.dtype, call.peer, count
 
 

@@ -17,21 +17,19 @@ from comminsight.diagnosis.hang_evidence import (
     evidence_of,
     is_cut,
     missing_of,
-    signatures_of,
     stack_of,
-    stacks_of,
 )
 from comminsight.diagnosis.killed import has_failed_first, judge_killed
+from comminsight.diagnosis.mismatch import RULE, mismatch_verdict
 from comminsight.diagnosis.presence import Observed, observe
 from comminsight.diagnosis.run_end import before_the_end, left_waiting
-from comminsight.diagnosis.signatures import Mismatch, first_mismatch
+from comminsight.diagnosis.signatures import first_mismatch
 from comminsight.diagnosis.stuck_evidence import pending_evidence, pending_nowhere
 from comminsight.diagnosis.waitfor import WaitGraph
 from comminsight.model.hang import HangEvent, Liveness, Presence, StackSource
 from comminsight.model.topology import Communicator
 from comminsight.model.verdict import Cause, Confidence, Evidence, Message, Verdict
 
-RULE = "hang"
 MAX_LOOKS = 2
 NOTABLE_NS = 3_000_000_000  # waiting that is told while it lasts, before it is judged
 
@@ -59,7 +57,7 @@ def judge_hang(event: HangEvent, communicators: Sequence[Communicator]) -> Verdi
             return _left_by(observed) or judge_killed(event, communicators)
     mismatch = first_mismatch(observed.instances)
     if mismatch is not None:
-        return _mismatch_verdict(observed, mismatch)
+        return mismatch_verdict(observed, mismatch)
     limit_ns = event.overdue_limit_ns
     if not any(op.is_overdue or op.age_ns >= limit_ns for op in event.waiting):
         return _no_verdict(observed, message(codes.MISSING_OVERDUE, limit_ns=limit_ns))
@@ -113,30 +111,6 @@ def _waits(observed: Observed, main: Finding, direct: tuple[int, ...]) -> dict[s
     if is_cut(observed, instance):
         return counts
     return {"longest_wait_ns": float(instance.age_ns if instance is not None else 0)} | counts
-
-
-def _mismatch_verdict(observed: Observed, mismatch: Mismatch) -> Verdict:
-    instance, culprits = mismatch.instance, mismatch.culprits
-    missing = list(missing_of(observed, None))
-    if mismatch.is_tied:
-        missing.insert(0, message(codes.MISSING_MAJORITY, ranks=list(culprits)))
-    comm = instance.communicator.label
-    name = op_name(instance.first_op.op)
-    return Verdict(
-        rule=RULE,
-        cause=mismatch.cause,
-        confidence=Confidence.MEDIUM if mismatch.is_tied else Confidence.HIGH,
-        coverage=hang_coverage(observed.event),
-        culprits=culprits,
-        victims=tuple(sorted(set(instance.waiters) - set(culprits))),
-        comm_id=instance.key.comm_id,
-        first_bad_op=op_ref(instance),
-        measures={"longest_wait_ns": float(instance.age_ns)},
-        chain=hang_chain(observed, instance, culprits),
-        evidence=(*signatures_of(mismatch), *stacks_of(observed, culprits)),
-        missing=tuple(missing),
-        next_actions=(message(codes.COMPARE_PATHS, ranks=list(culprits), op=name, comm=comm),),
-    )
 
 
 def _no_verdict(observed: Observed, why: Message) -> Verdict:

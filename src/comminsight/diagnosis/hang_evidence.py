@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from comminsight.diagnosis import codes
-from comminsight.diagnosis.chain import dtype_name, op_name
+from comminsight.diagnosis.chain import op_name
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.findings import Finding, skip_of, went_on
 from comminsight.diagnosis.miscounts import missing_counts
 from comminsight.diagnosis.open_calls import call_orders
 from comminsight.diagnosis.presence import Instance, Observed
-from comminsight.diagnosis.signatures import Mismatch
 from comminsight.diagnosis.stuck_evidence import missing_of_ops, pending_evidence, stage_evidence
 from comminsight.model.hang import Liveness, Presence, Stack, StackSource
 from comminsight.model.ops import Op
@@ -67,22 +66,6 @@ def is_cut(observed: Observed, instance: Instance | None) -> bool:
     """True when it is not known how long the members in it went on to wait: no black box tells."""
     waiters = instance.waiters if instance is not None else ()
     return any(observed.states[rank].is_cut for rank in waiters if rank in observed.states)
-
-
-def signatures_of(mismatch: Mismatch) -> Iterator[Evidence]:
-    """One line per group of ranks that agree, the majority first."""
-    instance = mismatch.instance
-    by_rank = {op.global_rank: op for op in (*instance.ops, *instance.finished)}
-    for group in mismatch.groups:
-        op = by_rank[group[0]]
-        yield Evidence(
-            kind="record",
-            message=message(
-                codes.SIGNATURE, ranks=list(group), op=op_name(op.op), size_bytes=op.size_bytes,
-                dtype=dtype_name(op.dtype), root=op.peer,
-            ),
-            global_rank=group[0], comm_id=op.comm_id, op_seq=op.op_seq, match_seq=op.match_seq,
-        )  # fmt: skip
 
 
 def stacks_of(observed: Observed, ranks: tuple[int, ...]) -> Iterator[Evidence]:

@@ -1,9 +1,10 @@
 """Members of one op instance that disagree on what it is.
 
-Compared are operation, element type, root and size at equal ``match_seq``, replays of captured
-graphs with replays, of members that are in it and of those for whom it is over. Sizes may differ
-legally where the call allows uneven parts (all-to-all, gather, scatter), and a receive may be
-posted for more than is sent.
+Compared are operation, form, element type, root and size at equal ``match_seq``, replays of
+captured graphs with replays, of members that are in it and of those for whom it is over. Sizes may
+differ legally where the call allows uneven parts (all-to-all, gather, scatter, an all-gather into a
+list), and a receive may be posted for more than is sent. A list of tensors and one flat tensor do
+meet where all else is equal.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from comminsight.analysis.call_alignment import UNEVEN, form_of, needed_count
 from comminsight.diagnosis.presence import Instance
 from comminsight.model.hang import InFlightOp
 from comminsight.model.ops import Op
 from comminsight.model.verdict import Cause
 
-_UNEVEN = frozenset({Op.ALL_TO_ALL, Op.GATHER, Op.SCATTER, Op.BARRIER})
 _ROOTED = frozenset({Op.BROADCAST, Op.REDUCE, Op.GATHER, Op.SCATTER})
 
 
@@ -54,9 +55,9 @@ def first_mismatch(instances: Iterable[Instance]) -> Mismatch | None:
 
 
 def _groups(
-    instance: Instance, signature: Callable[[InFlightOp], int]
+    instance: Instance, signature: Callable[[InFlightOp], int | str]
 ) -> tuple[tuple[int, ...], ...]:
-    by_value: dict[int, list[int]] = {}
+    by_value: dict[int | str, list[int]] = {}
     for op in (*instance.ops, *instance.finished):
         by_value.setdefault(signature(op), []).append(op.global_rank)
     sized = sorted(by_value.values(), key=lambda ranks: (-len(ranks), min(ranks)))
@@ -79,12 +80,26 @@ def _is_rooted(instance: Instance) -> bool:
 
 def _is_even(instance: Instance) -> bool:
     ops = Counter(op.op for op in (*instance.ops, *instance.finished))
-    return _is_collective(instance) and not any(op in _UNEVEN for op in ops)
+    return _is_collective(instance) and not any(op in UNEVEN for op in ops)
 
 
-_CHECKS: tuple[tuple[Cause, Callable[[InFlightOp], int], Callable[[Instance], bool]], ...] = (
+def _has_unlike_forms(instance: Instance) -> bool:
+    """True when the form of each call is known, and they do not agree on anything else either."""
+    ops = (*instance.ops, *instance.finished)
+    is_known = _is_collective(instance) and all(form_of(op.call) for op in ops)
+    return is_known and len({(op.dtype, op.count) for op in ops}) > 1
+
+
+def _size(op: InFlightOp) -> int:
+    """Bytes that have to be as many on all members; elements where the bytes are not known."""
+    count = needed_count(op.op, op.call, op.count, op.out_count)
+    return op.size_bytes if count == op.count else count
+
+
+_CHECKS: tuple[tuple[Cause, Callable[[InFlightOp], int | str], Callable[[Instance], bool]], ...] = (
     (Cause.OP_TYPE_MISMATCH, lambda op: op.op, _is_collective),
+    (Cause.OP_TYPE_MISMATCH, lambda op: form_of(op.call), _has_unlike_forms),
     (Cause.DTYPE_MISMATCH, lambda op: op.dtype, _has_known_types),
     (Cause.ROOT_MISMATCH, lambda op: op.peer, _is_rooted),
-    (Cause.SHAPE_MISMATCH, lambda op: op.size_bytes, _is_even),
+    (Cause.SHAPE_MISMATCH, _size, _is_even),
 )

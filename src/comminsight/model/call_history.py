@@ -12,8 +12,9 @@ import msgspec
 class CalledOp(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One collective as its caller meant it; 0, "" and () where that was not told.
 
-    ``match_seq`` is its number in the communicator, ``call`` the name of its function, ``shape``
-    the extents of its first tensor, ``peer`` its root, -1 without one or where it is not known.
+    ``match_seq`` is its number in the communicator, ``call`` the name of its function, ``count``
+    and ``out_count`` the elements put in and given out, ``shape`` the extents of the first tensor,
+    ``peer`` its root, -1 without one or where it is not known.
     """
 
     comm_id: int
@@ -22,6 +23,7 @@ class CalledOp(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     call: str = ""
     dtype: int = 0
     count: int = 0
+    out_count: int = 0
     size_bytes: int = 0
     peer: int = -1
     shape: tuple[int, ...] = ()

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
+from comminsight.model.call_history import CallHistory
 from comminsight.model.ops import RecordKind, SlotFlag
 from comminsight.model.topology import Communicator
 
@@ -77,6 +78,11 @@ class InFlightOp(msgspec.Struct, frozen=True, kw_only=True):
     is_awaited: bool = False  # not launched, and not over: another member waits, or is absent
     is_passed: bool = False  # a later op of its communicator is over: its own end was not told
     is_queued: bool = False  # called behind an op of its rank that is not over, and may hold it
+    # as dumps tell them: the function that was called, its first tensor, and who called it
+    call: str = ""
+    shape: tuple[int, ...] = ()
+    out_count: int = 0  # elements given out
+    frames: tuple[str, ...] = ()  # innermost first
 
     @property
     def is_peerless(self) -> bool:
@@ -189,7 +195,7 @@ class HangEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     ``tells_ends``: that an op is over would be seen though nobody waited for it. ``finished`` are
     ops that are over on their rank, of instances that other members are in; ``skipped`` are known
-    from the order of a rank's calls.
+    from the order of a rank's calls. ``histories`` are what the ranks called before and since.
     """
 
     observed_mono_ns: int
@@ -206,6 +212,7 @@ class HangEvent(msgspec.Struct, frozen=True, kw_only=True):
     tells_ends: bool = False
     finished: tuple[InFlightOp, ...] = ()
     skipped: tuple[SkippedOp, ...] = ()
+    histories: tuple[CallHistory, ...] = ()
 
     @property
     def is_over(self) -> bool:
