@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
+from comminsight.model.bandwidth import bus_factor
 from comminsight.model.ops import Op, OpState, RecordKind, TimingSource
 from comminsight.model.topology import SessionIdentity
 from comminsight.model.units import NS_PER_US
@@ -118,17 +119,6 @@ class _Row(msgspec.Struct, frozen=True):
     gpu_start_ns: int
     gpu_end_ns: int
     timing_source: int
-
-
-def bus_factor(op: int, n_ranks: int) -> float:
-    """Bus bandwidth over algorithm bandwidth, as in the performance notes of nccl-tests."""
-    if n_ranks < 1:
-        return 1.0
-    if op == Op.ALL_REDUCE:
-        return 2 * (n_ranks - 1) / n_ranks
-    if op in {Op.ALL_GATHER, Op.REDUCE_SCATTER, Op.ALL_TO_ALL, Op.GATHER, Op.SCATTER}:
-        return (n_ranks - 1) / n_ranks
-    return 1.0
 
 
 def _columns(ops: np.ndarray) -> Iterator[_Row]:

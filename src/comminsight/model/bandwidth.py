@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from comminsight.model.ops import Op
+
 
 class BandwidthRow(msgspec.Struct, frozen=True, kw_only=True):
     """Bus bandwidth of like ops: of one function, size and set of ranks, in one window of time.
@@ -31,3 +33,14 @@ class BandwidthRow(msgspec.Struct, frozen=True, kw_only=True):
     ceiling_gbs: float = 0.0  # what the ports or the topology allow, 0 unknown
     first_step: int = -1
     last_step: int = -1
+
+
+def bus_factor(op: int, n_ranks: int) -> float:
+    """Bus bandwidth over algorithm bandwidth, as in the performance notes of nccl-tests."""
+    if n_ranks < 1:
+        return 1.0
+    if op == Op.ALL_REDUCE:
+        return 2 * (n_ranks - 1) / n_ranks
+    if op in {Op.ALL_GATHER, Op.REDUCE_SCATTER, Op.ALL_TO_ALL, Op.GATHER, Op.SCATTER}:
+        return (n_ranks - 1) / n_ranks
+    return 1.0

@@ -12,8 +12,8 @@ from comminsight.format.inspector import (
     NO_SUCH_FUNCTION,
     NOT_ENDED,
     InspectorLines,
-    bus_factor,
 )
+from comminsight.model.bandwidth import bus_factor
 from comminsight.model.ops import Op, OpState, TimingSource
 from tests.builders import (
     MS,

@@ -1,0 +1,44 @@
+"""On which host each rank runs, and by which port it sends, from all that tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from comminsight.analysis.log_ranks import LogRanks, short_host
+from comminsight.model.counters import LinkMap
+from comminsight.model.job_evidence import JobEvidence
+
+
+def hosts_of_ranks(job: JobEvidence, ranks: LogRanks) -> dict[int, str]:
+    """Short host name by global rank: from the map of links, the view of the ranks, the logs."""
+    found = {rank: ranks.host_of(rank) for rank in ranks.claims}
+    if job.hang is not None:
+        found |= {state.global_rank: short_host(state.host) for state in job.hang.ranks}
+    if job.links is not None:
+        found |= {link.global_rank: short_host(link.host) for link in job.links.links}
+    return {rank: host for rank, host in found.items() if host and rank >= 0}
+
+
+def ranks_on(hosts: Iterable[str], by_rank: dict[int, str]) -> tuple[int, ...]:
+    """The ranks on these hosts, ascending."""
+    wanted = {short_host(host) for host in hosts}
+    return tuple(sorted(rank for rank, host in by_rank.items() if host in wanted))
+
+
+def ranks_at(links: LinkMap | None, host: str, device: str) -> tuple[int, ...]:
+    """The ranks that send by this port, ascending; none without a map."""
+    every = links.links if links is not None else ()
+    return tuple(
+        sorted(
+            {
+                link.global_rank
+                for link in every
+                if link.device == device and short_host(link.host) == short_host(host)
+            }
+        )
+    )
+
+
+def is_used(links: LinkMap | None, host: str, device: str) -> bool:
+    """True where the map names the port, or where there is no map to deny it."""
+    return links is None or bool(ranks_at(links, host, device))
