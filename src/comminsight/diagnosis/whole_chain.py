@@ -81,9 +81,12 @@ def whole_chain(
         if link is not None and link.value.lower() not in {UNKNOWN, ""}:
             same = link.value == value or level is not ChainLevel.STEP
             stated_ref = "" if _is_own(link.evidence) else link.evidence
-            evidence = stated_ref or (evidence if same else "") or _own(verdict, number)
+            evidence = stated_ref or (evidence if same else "")
             value = _joined(level, link.value, value)
-        links.append(ChainLink(level, value, evidence) if value else ChainLink(level, UNKNOWN))
+        if not value:
+            links.append(ChainLink(level, UNKNOWN))
+        else:
+            links.append(ChainLink(level, value, evidence or _own(verdict, number)))
     return tuple(links)
 
 
