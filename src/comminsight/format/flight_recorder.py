@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -24,12 +25,20 @@ import msgspec
 
 from comminsight.errors import InputError
 from comminsight.format.document import UNREADABLE
-from comminsight.format.flight_recorder_entry import BadEntryError, FlightEntry, read_entry
-from comminsight.format.safe_pickle import MAX_BYTES, is_pickle, load_plain
+from comminsight.format.flight_recorder_entry import (
+    BadEntryError,
+    EntryReader,
+    FlightEntry,
+    plain_text,
+)
+from comminsight.format.pickle_rows import Layouts
+from comminsight.format.safe_pickle import MAX_BYTES, MAX_STEPS, is_pickle, load_plain
 from comminsight.model.ranges import MAX_MEMBERS
 
-MAX_ENTRIES = 1 << 20
+MAX_ENTRIES = 1 << 18
 MAX_GROUPS = 1 << 16
+MAX_LISTED = 1 << 22  # members, over all groups of a dump
+MAX_JSON_PARTS = 1 << 21  # lists and tables, as many as that many entries have
 NEXT_STEP = (
     "give the files that TORCH_FR_DUMP_TEMP_FILE (TORCH_NCCL_DEBUG_INFO_TEMP_FILE) named, one per "
     "rank, as PyTorch wrote them"
@@ -83,14 +92,19 @@ def is_flight_recorder(data: bytes) -> bool:
     return is_table and any(b'"%b"' % key in data for key in _KEYS)
 
 
-def parse_flight_recorder(data: bytes, *, path: str = "") -> FlightDump:
-    """The dump in ``data``; raises InputError naming file and place when it is none."""
-    document = _document(data, path)
+def parse_flight_recorder(
+    data: bytes, *, path: str = "", layouts: Layouts | None = None
+) -> FlightDump:
+    """The dump in ``data``; raises InputError naming file and place when it is none.
+
+    The dumps of one job are read faster with the same ``layouts``.
+    """
+    document = _document(data, path, layouts)
     if isinstance(document, list):
         return FlightDump(version="", entries=_entries(document, path))
     if not isinstance(document, Mapping):
         raise _error("neither a table nor a list of entries", path)
-    version = str(document.get("version", ""))
+    version = plain_text(document.get("version", ""))
     told = _VERSION.fullmatch(version)
     if told is None or int(told[1]) not in KNOWN_VERSIONS:
         raise _error(f"version {version[:20]!r} of the dump is not known", path)
@@ -100,15 +114,17 @@ def parse_flight_recorder(data: bytes, *, path: str = "") -> FlightDump:
         entries=_entries(document.get("entries") or [], path),
         groups=_groups(document.get("pg_config") or {}, path),
         counters=_counters(document.get("pg_status") or {}, path),
-        library_version=str(library)[:80],
+        library_version=plain_text(library, 80),
     )
 
 
-def _document(data: bytes, path: str) -> Any:
+def _document(data: bytes, path: str, layouts: Layouts | None) -> Any:
     if len(data) > MAX_BYTES:
         raise _error(f"larger than {MAX_BYTES >> 20} MiB", path)
     if is_pickle(data):
-        return load_plain(data, path=path, next_step=NEXT_STEP)
+        return load_plain(data, path=path, next_step=NEXT_STEP, layouts=layouts)
+    if data.count(b"[") + data.count(b"{") > MAX_JSON_PARTS or data.count(b",") > MAX_STEPS:
+        raise _error("JSON of more parts than any dump has", path)
     try:
         return msgspec.json.decode(data)
     except UNREADABLE as error:
@@ -120,7 +136,7 @@ def _entries(raw: Any, path: str) -> tuple[FlightEntry, ...]:
         raise _error(f"entries is no list of at most {MAX_ENTRIES}", path)
     entries: list[FlightEntry] = []
     try:
-        entries.extend(map(read_entry, raw))
+        entries.extend(map(EntryReader().read, raw))
     except BadEntryError as error:
         raise _error(f"entries[{len(entries)}]: {error}", path) from error
     return tuple(entries)
@@ -131,31 +147,50 @@ def _groups(raw: Any, path: str) -> tuple[FlightGroup, ...]:
     if not isinstance(raw, Mapping) or len(raw) > MAX_GROUPS:
         raise _error(f"pg_config is no table of at most {MAX_GROUPS} groups", path)
     found = []
+    n_left = MAX_LISTED
     for key, value in raw.items():
-        if isinstance(value, Mapping):
-            name, desc = str(value.get("name", key)), str(value.get("desc", ""))
-            members = _members(value.get("ranks"), key, path)
-            if name or members:  # gloo writes one group without a name
-                found.append(FlightGroup(name, desc, members))
-        else:
-            pg_id = _counter(key, f"pg_config[{key!r}]", path)
-            found.append(FlightGroup("", "", _members(value, key, path), pg_id))
+        place = f"pg_config[{plain_text(key, 40)!r}]"
+        is_named = isinstance(value, Mapping)
+        members = _members(value.get("ranks") if is_named else value, n_left, place, path)
+        n_left -= len(members)
+        if not is_named:
+            found.append(FlightGroup("", "", members, _counter(key, place, path)))
+            continue
+        name, desc = plain_text(value.get("name", key)), plain_text(value.get("desc", ""))
+        if name or members:  # gloo writes one group without a name
+            found.append(FlightGroup(name, desc, members))
     return tuple(found)
 
 
-def _members(raw: Any, key: object, path: str) -> tuple[int, ...]:
+def _members(raw: Any, n_left: int, place: str, path: str) -> tuple[int, ...]:
     """Global ranks, from a list or from its text ``[0, 1]``."""
     if isinstance(raw, str):
-        members = [int(m[0]) for m in islice(_RANK.finditer(raw), MAX_MEMBERS + 1)]
-    elif isinstance(raw, list | tuple) and all(type(one) is int for one in raw):
-        members = list(raw)
+        members = _written_members(raw)
+    elif isinstance(raw, list | tuple):
+        if len(raw) <= n_left and not set(map(type, raw)) <= {int}:
+            raise _error(f"{place}.ranks is no list of ranks", path)
+        members = _checked(tuple(raw[: n_left + 1]))
     elif raw is None:
-        members = []
+        members = ()
     else:
-        raise _error(f"pg_config[{key!r}].ranks is no list of ranks", path)
-    if not all(0 <= one < MAX_MEMBERS for one in members) or len(set(members)) < len(members):
-        raise _error(f"pg_config[{key!r}].ranks holds what is no rank, or one twice", path)
-    return tuple(members)
+        raise _error(f"{place}.ranks is no list of ranks", path)
+    if members is None:
+        raise _error(f"{place}.ranks holds what is no rank, or one twice", path)
+    if len(members) > n_left:
+        raise _error(f"{place}.ranks: more than {MAX_LISTED} members in all groups", path)
+    return members
+
+
+@lru_cache(maxsize=64)
+def _written_members(text: str) -> tuple[int, ...] | None:
+    """The members that a text names: all dumps of a job name the same; None for what cannot be."""
+    numbers = islice(_RANK.finditer(text), MAX_MEMBERS + 1)
+    return _checked(tuple(int(number[0]) for number in numbers))
+
+
+def _checked(members: tuple[int, ...]) -> tuple[int, ...] | None:
+    are_ranks = not members or 0 <= min(members) <= max(members) < MAX_MEMBERS
+    return members if are_ranks and len(set(members)) == len(members) else None
 
 
 def _counters(raw: Any, path: str) -> dict[int, FlightCounters]:
@@ -163,7 +198,7 @@ def _counters(raw: Any, path: str) -> dict[int, FlightCounters]:
         raise _error(f"pg_status is no table of at most {MAX_GROUPS} groups", path)
     found = {}
     for key, value in raw.items():
-        place = f"pg_status[{key!r}]"
+        place = f"pg_status[{plain_text(key, 40)!r}]"
         if not isinstance(value, Mapping):
             raise _error(f"{place} is no table", path)
         enqueued, completed = (

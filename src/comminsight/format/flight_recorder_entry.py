@@ -7,16 +7,18 @@ write is 0, "" or -1 here.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 import msgspec
 
-from comminsight.model.ops import DTYPE_SIZE_BYTES, DType, Op
+from comminsight.model.ops import DTYPE_SIZE_BYTES, P2P_OPS, DType, Op
 
 MAX_TENSORS = 1 << 16  # of one entry: a list form over a large group
 MAX_DIMS = 64
@@ -40,6 +42,9 @@ _DTYPES = {
     "UInt64": DType.UINT64, "ComplexFloat": DType.COMPLEX64, "ComplexDouble": DType.COMPLEX128,
     "Float8_e4m3fn": DType.FLOAT8_E4M3, "Float8_e5m2": DType.FLOAT8_E5M2,
 }  # fmt: skip
+
+
+_LISTS = (list, tuple)
 
 
 class FlightState(StrEnum):
@@ -73,6 +78,7 @@ class FlightEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     peer: int
     n_in: int
     n_out: int
+    shape: tuple[int, ...]  # of the first tensor
     dtype: DType
     state: FlightState
     is_retired: bool
@@ -96,44 +102,101 @@ class BadEntryError(Exception):
     """What is wrong with an entry, and in which of its fields."""
 
 
-def read_entry(raw: Any) -> FlightEntry:
-    """The entry; raises BadEntryError naming the field that is not of its kind."""
-    if type(raw) is not dict:
-        raise BadEntryError(f"is no table but a {type(raw).__name__}")
-    backend, _, call = _text(raw, "profiling_name").rpartition(":")
-    op, place, peer, is_end = _call(call)
-    group, desc = _group(raw)
-    is_p2p = raw.get("is_p2p") is True or op in {Op.SEND, Op.RECV}
-    seq = _int(raw, "collective_seq_id" if "collective_seq_id" in raw else "seq_id")
-    p2p_seq = _int(raw, "p2p_seq_id")
-    state = _STATES.get(_text(raw, "state"), FlightState.UNKNOWN)
-    is_retired = raw.get("retired") is True
-    is_over = _is_over(state, backend, is_retired=is_retired)
-    return FlightEntry(
-        record_id=_int(raw, "record_id", -1),
-        pg_id=_int(raw, "pg_id", -1),
-        group=group,
-        desc=desc,
-        seq=p2p_seq if is_p2p and "p2p_seq_id" in raw else seq,
-        p2p_seq=p2p_seq,
-        op_id=_int(raw, "op_id"),
-        backend=backend,
-        call=call,
-        op=op,
-        is_p2p=is_p2p,
-        is_end=is_end,
-        place=place,
-        peer=peer,
-        n_in=_elements(raw, "input_sizes"),
-        n_out=_elements(raw, "output_sizes"),
-        dtype=_dtype(raw),
-        state=state,
-        is_retired=is_retired,
-        is_over=is_over,
-        created_ns=_created_ns(raw),
-        timeout_ms=_int(raw, "timeout_ms"),
-        frames=() if is_over else _frames(raw),
-    )
+class EntryReader:
+    """Reads the entries of one dump. ``document`` must live as long as the reader.
+
+    What entries share is looked at once: a list in a pickle costs two bytes wherever it stands
+    again, and so would make a small file take hours.
+    """
+
+    def __init__(self) -> None:
+        self._totals: dict[int, int] = {}  # by the identity of a list of shapes
+        self._products: dict[int, int] = {}  # by that of a shape
+        self._dtypes: dict[int, DType] = {}
+        self._frames: dict[int, tuple[str, ...]] = {}
+
+    def read(self, raw: Any) -> FlightEntry:
+        """The entry; raises BadEntryError naming the field that is not of its kind."""
+        if type(raw) is not dict:
+            raise BadEntryError(f"is no table but a {type(raw).__name__}")
+        backend, call, op, place, peer, is_end = _call(_text(raw, "profiling_name"))
+        group, desc = _group(raw)
+        is_p2p = raw.get("is_p2p") is True or op in P2P_OPS
+        record_id, pg_id, seq, p2p_seq, op_id, timeout_ms, created_ns = _numbers(raw)
+        state = _STATES.get(_text(raw, "state"), FlightState.UNKNOWN)
+        is_retired = raw.get("retired") is True
+        is_over = _is_over(state, backend, is_retired=is_retired)
+        return FlightEntry(
+            record_id=record_id,
+            pg_id=pg_id,
+            group=group,
+            desc=desc,
+            seq=p2p_seq if is_p2p and "p2p_seq_id" in raw else seq,
+            p2p_seq=p2p_seq,
+            op_id=op_id,
+            backend=backend,
+            call=call,
+            op=op,
+            is_p2p=is_p2p,
+            is_end=is_end,
+            place=place,
+            peer=peer,
+            n_in=self._elements(raw, "input_sizes"),
+            n_out=self._elements(raw, "output_sizes"),
+            shape=_shape(raw),
+            dtype=self._dtype(raw),
+            state=state,
+            is_retired=is_retired,
+            is_over=is_over,
+            created_ns=created_ns,
+            timeout_ms=timeout_ms,
+            frames=() if is_over else self._stack(raw),
+        )
+
+    def _elements(self, raw: Mapping[str, Any], key: str) -> int:
+        """Elements of all tensors of one side."""
+        shapes = raw.get(key) or ()
+        total = self._totals.get(id(shapes))
+        if total is None:
+            if type(shapes) not in _LISTS or len(shapes) > MAX_TENSORS:
+                raise BadEntryError(f"{key} is no list of at most {MAX_TENSORS} shapes")
+            total = min(sum(self._product(shape, key) for shape in shapes), MAX_INT - 1)
+            self._totals[id(shapes)] = total
+        return total
+
+    def _product(self, shape: Any, key: str) -> int:
+        known = self._products.get(id(shape))
+        if known is None:
+            if type(shape) not in _LISTS or len(shape) > MAX_DIMS:
+                raise BadEntryError(f"{key} holds what is no shape")
+            if not all(type(extent) is int and 0 <= extent < MAX_INT for extent in shape):
+                raise BadEntryError(f"{key} holds a shape of no numbers")
+            known = self._products[id(shape)] = math.prod(shape)
+        return known
+
+    def _dtype(self, raw: Mapping[str, Any]) -> DType:
+        """The one element type of the call; UNKNOWN where there are several."""
+        names = raw.get("input_dtypes") or raw.get("output_dtypes") or ()
+        known = self._dtypes.get(id(names))
+        if known is None:
+            if type(names) not in _LISTS:
+                raise BadEntryError("input_dtypes is no list")
+            are_texts = set(map(type, names)) == {str}
+            told = set(names) if are_texts else set()
+            known = _DTYPES.get(told.pop(), DType.UNKNOWN) if len(told) == 1 else DType.UNKNOWN
+            self._dtypes[id(names)] = known
+        return known
+
+    def _stack(self, raw: Mapping[str, Any]) -> tuple[str, ...]:
+        """The innermost frames as text, innermost first; what is no frame is left out."""
+        frames = raw.get("frames") or ()
+        known = self._frames.get(id(frames))
+        if known is None:
+            if type(frames) not in _LISTS:
+                raise BadEntryError("frames is no list")
+            tables = (frame for frame in frames if type(frame) is dict)
+            known = self._frames[id(frames)] = tuple(map(_frame, islice(tables, MAX_FRAMES)))
+        return known
 
 
 _STATES = {state.value: state for state in FlightState}
@@ -142,6 +205,27 @@ _STATES = {state.value: state for state in FlightState}
 def _is_over(state: FlightState, backend: str, *, is_retired: bool) -> bool:
     """Completed; NCCL also retires what timed out, the others only what ended."""
     return state is FlightState.COMPLETED or (is_retired and backend != "nccl")
+
+
+_NUMBERS = itemgetter(
+    "record_id", "pg_id", "collective_seq_id", "p2p_seq_id", "op_id", "timeout_ms",
+    "time_created_ns",
+)  # fmt: skip
+
+
+def _numbers(raw: Mapping[str, Any]) -> tuple[int, ...]:
+    """The numbers of an entry; most have them all."""
+    try:
+        numbers: tuple[int, ...] = _NUMBERS(raw)
+        if set(map(type, numbers)) == {int} and -MAX_INT < min(numbers) <= max(numbers) < MAX_INT:
+            return numbers
+    except KeyError:
+        pass
+    seq = _int(raw, "collective_seq_id" if "collective_seq_id" in raw else "seq_id")
+    return (
+        _int(raw, "record_id", -1), _int(raw, "pg_id", -1), seq, _int(raw, "p2p_seq_id"),
+        _int(raw, "op_id"), _int(raw, "timeout_ms"), _created_ns(raw),
+    )  # fmt: skip
 
 
 def _int(raw: Mapping[str, Any], key: str, default: int = 0) -> int:
@@ -162,47 +246,29 @@ def _text(raw: Mapping[str, Any], key: str) -> str:
 
 def _group(raw: Mapping[str, Any]) -> tuple[str, str]:
     pair = raw.get("process_group", ("", ""))
-    is_pair = isinstance(pair, list | tuple) and len(pair) == 2
-    if not is_pair or not all(isinstance(one, str) for one in pair):
-        raise BadEntryError("process_group is no pair of name and description")
-    return pair[0][:MAX_TEXT], pair[1][:MAX_TEXT]
+    if type(pair) in _LISTS and len(pair) == 2:
+        name, desc = pair
+        if type(name) is str and type(desc) is str:
+            return name[:MAX_TEXT], desc[:MAX_TEXT]
+    raise BadEntryError("process_group is no pair of name and description")
 
 
 @lru_cache(maxsize=1024)
-def _call(call: str) -> tuple[Op, int, int, bool]:
-    """(op, own place, peer, is the end of a coalesced group) by the name of the call."""
+def _call(name: str) -> tuple[str, str, Op, int, int, bool]:
+    """(backend, call, op, own place, peer, is the end of a coalesced group) by the name."""
+    backend, _, call = name.rpartition(":")
     if p2p := _P2P.match(call):
-        return (Op.SEND if p2p[1] == "send" else Op.RECV), int(p2p[2]), int(p2p[3]), False
+        op = Op.SEND if p2p[1] == "send" else Op.RECV
+        return backend, call, op, int(p2p[2]), int(p2p[3]), False
     word = _NOISE.sub("", call.lower())
-    return _OPS.get(word, Op.UNKNOWN), -1, -1, call.lower().endswith("coalesced")
+    is_end = call.lower().endswith("coalesced")
+    return backend, call, _OPS.get(word, Op.UNKNOWN), -1, -1, is_end
 
 
-def _elements(raw: Mapping[str, Any], key: str) -> int:
-    """Elements of all tensors of one side."""
-    shapes = raw.get(key) or ()
-    if not isinstance(shapes, list | tuple) or len(shapes) > MAX_TENSORS:
-        raise BadEntryError(f"{key} is no list of at most {MAX_TENSORS} shapes")
-    total = 0
-    for shape in shapes:
-        if not isinstance(shape, list | tuple) or len(shape) > MAX_DIMS:
-            raise BadEntryError(f"{key} holds what is no shape")
-        n = 1
-        for extent in shape:
-            if type(extent) is not int or not 0 <= extent < MAX_INT:
-                raise BadEntryError(f"{key} holds a shape of no numbers")
-            n *= extent
-        total += n
-    return min(total, MAX_INT - 1)
-
-
-def _dtype(raw: Mapping[str, Any]) -> DType:
-    """The one element type of the call; UNKNOWN where there are several."""
-    names = raw.get("input_dtypes") or raw.get("output_dtypes") or ()
-    if not isinstance(names, list | tuple):
-        raise BadEntryError("input_dtypes is no list")
-    if not names or names.count(names[0]) < len(names) or type(names[0]) is not str:
-        return DType.UNKNOWN
-    return _DTYPES.get(names[0], DType.UNKNOWN)
+def _shape(raw: Mapping[str, Any]) -> tuple[int, ...]:
+    """Of the first tensor put in, or given out where none is; both sides were looked through."""
+    shapes = raw.get("input_sizes") or raw.get("output_sizes")
+    return tuple(shapes[0]) if shapes else ()
 
 
 def _created_ns(raw: Mapping[str, Any]) -> int:
@@ -211,17 +277,14 @@ def _created_ns(raw: Mapping[str, Any]) -> int:
     return _int(raw, "time_created_us") * 1000
 
 
-def _frames(raw: Mapping[str, Any]) -> tuple[str, ...]:
-    """The innermost frames as text, innermost first; what is no frame is left out."""
-    frames = raw.get("frames") or ()
-    if not isinstance(frames, list | tuple):
-        raise BadEntryError("frames is no list")
-    return tuple(map(_frame, islice((f for f in frames if isinstance(f, Mapping)), MAX_FRAMES)))
-
-
 def _frame(frame: Mapping[str, Any]) -> str:
-    place, line, name = (str(frame.get(key, "?"))[:MAX_TEXT] for key in _FRAME_KEYS)
+    place, line, name = (plain_text(frame.get(key)) or "?" for key in _FRAME_KEYS)
     return f"{name} ({place}:{line})"
+
+
+def plain_text(value: Any, max_chars: int = MAX_TEXT) -> str:
+    """A text or a number as text; "" for anything else, which may unfold without end."""
+    return str(value)[:max_chars] if type(value) in {str, int} else ""
 
 
 _FRAME_KEYS: Sequence[str] = ("filename", "line", "name")

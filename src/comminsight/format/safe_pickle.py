@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from comminsight.errors import InputError
+from comminsight.format.pickle_rows import Layouts, Rows
 
 MAX_BYTES = 64 << 20
 MAX_STEPS = 8 << 20  # instructions, each of which makes at most one value
@@ -29,7 +30,7 @@ MAX_KEY = 1 << 31
 Plain: TypeAlias = Any  # None, bool, int, float, str, bytes, and list, tuple, dict of them
 
 # the commonest are told apart in the loop itself, by frequency
-_GET, _MARK, _INT1, _INT2, _LIST, _APPENDS, _STOP = b"h(KM]e."
+_GET, _MARK, _INT1, _LIST, _DICT, _APPENDS, _STOP = b"h(K]}e."
 
 # what is wrong with the bytes themselves, as opposed to their budget
 _TORN = (IndexError, KeyError, struct.error)
@@ -44,8 +45,12 @@ def is_pickle(data: bytes) -> bool:
     return len(data) > 2 and data[0] == 0x80 and 2 <= data[1] <= 5
 
 
-def load_plain(data: bytes, *, path: str = "", next_step: str = "") -> Plain:
-    """The one value in ``data``.
+def load_plain(
+    data: bytes, *, path: str = "", next_step: str = "", layouts: Layouts | None = None
+) -> Plain:
+    """The one value in ``data``; pickles of one program are read faster with the same ``layouts``.
+
+    Parts that are alike may be one object: the value is to be read, not changed.
 
     Raises InputError naming file, offset and next step for anything that is not plain data, is
     torn, or is beyond the budgets above.
@@ -53,7 +58,7 @@ def load_plain(data: bytes, *, path: str = "", next_step: str = "") -> Plain:
     if len(data) > MAX_BYTES:
         why = f"a pickle larger than {MAX_BYTES >> 20} MiB"
         raise InputError(why, path=path, next_step=next_step)
-    machine = _Machine(data)
+    machine = _Machine(data, Layouts() if layouts is None else layouts)
     try:
         return machine.run()
     except _RefusedError as error:
@@ -66,12 +71,15 @@ def load_plain(data: bytes, *, path: str = "", next_step: str = "") -> Plain:
 class _Machine:
     """One run over the bytes. ``at`` is the offset of the instruction being read."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(
+        self, data: bytes, layouts: Layouts | None, memo: dict[int, Plain] | None = None
+    ) -> None:
         self.data = data
         self.at = 0
         self.stack: list[Plain] = []
         self.marks: list[list[Plain]] = []  # the stacks below, one per open mark
-        self.memo: dict[int, Plain] = {}
+        self.memo: dict[int, Plain] = {} if memo is None else memo
+        self.rows = Rows(data, self.memo, self.part, layouts) if layouts is not None else None
 
     def run(self) -> Plain:
         """The value on the stack when the pickle says stop."""
@@ -91,11 +99,10 @@ class _Machine:
                 elif code == _INT1:
                     stack.append(data[at])
                     at += 1
-                elif code == _INT2:
-                    stack.append(data[at] | data[at + 1] << 8)
-                    at += 2
                 elif code == _LIST:
                     stack.append([])
+                elif code == _DICT:
+                    at = self.dict_at(at)
                 elif code == _APPENDS:
                     items = stack
                     self.stack = stack = marks.pop()
@@ -108,6 +115,28 @@ class _Machine:
         finally:
             self.at = at - 1
         raise _RefusedError(f"more than {MAX_STEPS} instructions")
+
+    def dict_at(self, at: int) -> int:
+        """Puts a dict on the stack: a whole row, or an empty one; where reading goes on."""
+        found = None if self.rows is None else self.rows.row(at - 1)
+        if found is None:
+            self.stack.append({})
+            return at
+        if self.rows is not None and self.rows.n_values > MAX_STEPS:
+            raise _RefusedError(f"more than {MAX_STEPS} values")
+        self.stack.append(found[0])
+        return found[1]
+
+    def part(self, data: bytes) -> dict[Any, Plain]:
+        """What ``data`` makes with the memo as it is."""
+        made: dict[Any, Plain] = _Machine(data, None, self.memo).run()
+        return made
+
+    def keep(self, index: int) -> None:
+        """Puts the value on top into the memo."""
+        if index in self.memo and self.rows is not None:
+            self.rows.forget()
+        self.memo[index] = self.stack[-1]
 
     def result(self) -> Plain:
         """What a whole pickle leaves behind: one value."""
@@ -260,14 +289,14 @@ def _put(form: str) -> Instruction:
     index = struct.Struct(form)
 
     def keep(m: _Machine, at: int) -> int:
-        m.memo[index.unpack_from(m.data, at)[0]] = m.stack[-1]
+        m.keep(index.unpack_from(m.data, at)[0])
         return at + index.size
 
     return keep
 
 
 def _memoize(m: _Machine, at: int) -> int:
-    m.memo[len(m.memo)] = m.stack[-1]
+    m.keep(len(m.memo))
     return at
 
 
@@ -283,7 +312,6 @@ _INSTRUCTIONS: dict[int, Instruction] = {
     ord("a"): _append,
     ord("s"): _set_item,
     ord("u"): _set_items,
-    ord("}"): _constant(dict),
     ord(")"): _constant(tuple),
     ord("d"): _dict_of,
     ord("l"): _list_of,
@@ -294,6 +322,7 @@ _INSTRUCTIONS: dict[int, Instruction] = {
     ord("N"): _constant(lambda: None),
     0x88: _constant(lambda: True),
     0x89: _constant(lambda: False),
+    ord("M"): _number("<H"),
     ord("J"): _number("<i"),
     ord("G"): _number(">d"),
     0x8A: _long,

@@ -132,11 +132,14 @@ def _call(pg_id: int, seq: int, entries: list[FlightEntry]) -> Call:
 def _without_stale(calls: list[Call], line_of: Callable[[Call], Hashable]) -> list[Call]:
     """NCCL ends the calls of one communicator in order: one before a finished one is over, though
     its own entry does not say so."""
+    if all(call.is_over for call in calls):
+        return calls
     newest: dict[Hashable, int] = {}
     for call in calls:
         if call.is_over and call.first.backend == "nccl":
-            line = line_of(call)
-            newest[line] = max(newest.get(line, -1), call.record_id)
+            line, record_id = line_of(call), call.record_id
+            if record_id > newest.get(line, -1):
+                newest[line] = record_id
     return [
         call
         if call.is_over or call.record_id > newest.get(line_of(call), -1)

@@ -18,6 +18,7 @@ from comminsight.format.flight_recorder import (
     is_flight_recorder,
     parse_flight_recorder,
 )
+from comminsight.format.pickle_rows import Layouts
 from comminsight.format.safe_pickle import MAX_BYTES
 
 _AFTER_RANK = re.compile(r"rank[_\-.=]?(\d{1,7})(?!\d)", re.ASCII | re.IGNORECASE)
@@ -43,12 +44,13 @@ def read_dumps(paths: Iterable[Path]) -> tuple[list[RankDump], list[str]]:
     """
     found: dict[int, RankDump] = {}
     others = []
+    layouts = Layouts()
     for path, is_given in _files(paths):
         data = _read(path)
         if not is_given and not is_flight_recorder(data):
             others.append(path.name)
             continue
-        dump = parse_flight_recorder(data, path=str(path))
+        dump = parse_flight_recorder(data, path=str(path), layouts=layouts)
         one = RankDump(rank_of(path, dump), dump, str(path), _written_ns(path, dump))
         known = found.get(one.global_rank)
         found[one.global_rank] = one if known is None else _better(known, one)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from comminsight.format.flight_recorder import FlightCounters, FlightDump, FlightGroup
-from comminsight.format.flight_recorder_entry import FlightEntry, read_entry
+from comminsight.format.flight_recorder_entry import EntryReader, FlightEntry
 from comminsight.model.ops import Op
 from comminsight.pipeline.flight_recorder_calls import RankCalls, calls_of
 from comminsight.pipeline.flight_recorder_files import RankDump
@@ -23,7 +23,7 @@ def entry(record_id: int, seq: int, *, call: str = "nccl:all_reduce", **more: An
         "is_p2p": is_p2p, "state": "completed" if more.pop("over", True) else "scheduled",
         "input_sizes": [[4]], "output_sizes": [[4]], "input_dtypes": ["Float"],
     }  # fmt: skip
-    return read_entry(fields | more)
+    return EntryReader().read(fields | more)
 
 
 def calls(*entries: FlightEntry, **more: Any) -> RankCalls:
