@@ -86,7 +86,7 @@ def step_program(
 ) -> StepProgram:
     """The step's rows in program order, with signatures; what is inferred is still zero."""
     ops = found.ops
-    order = _program_order(found)
+    order = program_order(found)
     rank, instance, start_ns = ops.rank[order], found.instance[order], found.start_ns[order]
     last_ns = np.full(found.n_instances, UNKNOWN_NS)
     np.maximum.at(last_ns, instance, start_ns)
@@ -119,7 +119,7 @@ def step_program(
     )
 
 
-def _program_order(found: Instances) -> np.ndarray:
+def program_order(found: Instances) -> np.ndarray:
     """Rows by (rank, start, row), which they mostly are already, without those whose run was not
     seen."""
     rank, start_ns, row = found.ops.rank, found.start_ns, found.ops.row

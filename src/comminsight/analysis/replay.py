@@ -56,16 +56,29 @@ def structure_key(step: StepProgram) -> bytes:
     return b"".join([column.astype(np.int32).tobytes() for column in columns])
 
 
-def build_graph(step: StepProgram) -> Graph:
-    """Graph of a step whose edges were inferred; nodes on a cycle are left out of the levels."""
+def build_graph(step: StepProgram, before: np.ndarray | None = None) -> Graph:
+    """Graph of a step whose edges were inferred; nodes on a cycle are left out of the levels.
+
+    ``before (n_rows,)`` names the op that each op queues behind (``n_rows`` for none): its instance
+    then also waits for the end of that one. Each such op has one more row after those of the step,
+    which stands for its turn in the queue and takes no time of its own.
+    """
     n = len(step.rank)
+    queued = np.flatnonzero(before < n) if before is not None else np.zeros(0, np.int64)
+    n_rows = n + len(queued)
     row = np.arange(n)
-    previous = np.where(row > step.bounds[step.rank], row - 1, n)
+    previous = np.where(row > step.bounds[step.rank], row - 1, n_rows)
     lagged = row[:, None] - np.arange(1, MAX_LAG + 1)
     is_wait = (step.wait_lags[:, None] >> np.arange(MAX_LAG)) & 1
-    waits = np.sort(np.where(is_wait == 1, lagged, n), axis=1)
-    waits = waits[:, : int(is_wait.sum(axis=1).max(initial=0))]
-    return _graph(previous, waits, *_gates(step))
+    waits = np.sort(np.where(is_wait == 1, lagged, n_rows), axis=1)
+    waits = waits[:, : max(int(is_wait.sum(axis=1).max(initial=0)), min(len(queued), 1))]
+    row_gate, gate_rows, gate_bounds = _gates(step, queued)
+    if before is not None and len(queued):
+        turns = np.full((len(queued), waits.shape[1]), n_rows)
+        turns[:, 0] = before[queued]
+        previous = np.append(previous, np.full(len(queued), n_rows))
+        waits = np.concatenate((waits, turns))
+    return _graph(previous, waits, row_gate, gate_rows, gate_bounds)
 
 
 def graph_of(previous: np.ndarray, waits: np.ndarray, gate: np.ndarray) -> Graph:
@@ -146,18 +159,22 @@ def _members(bounds: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.nda
     return np.repeat(bounds[chosen] - offsets, counts) + np.arange(counts.sum()), offsets
 
 
-def _gates(step: StepProgram) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _gates(step: StepProgram, queued: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Gate of each row (the number of gates: none), and the gates' rows, segment by segment: the
-    members of an instance, then the root of each."""
+    members of an instance and their turns in the queue, then the root of each."""
     n_instances = int(step.instance.max(initial=-1)) + 1
     key = np.where(step.gate == 2, step.instance, step.instance + n_instances)
     is_root = step.root_start_ns == UNKNOWN_NS  # also non-rooted ops, whose root gate nobody uses
-    row = np.arange(len(step.rank))
-    gate_key = np.concatenate((step.instance, step.instance[is_root] + n_instances))
-    gate_row = np.concatenate((row, row[is_root]))
+    row, turn = np.arange(len(step.rank)), len(step.rank) + np.arange(len(queued))
+    gate_key = np.concatenate(
+        (step.instance, step.instance[queued], step.instance[is_root] + n_instances)
+    )
+    gate_row = np.concatenate((row, turn, row[is_root]))
     order = np.argsort(gate_key, kind="stable")
     gate_bounds = np.searchsorted(gate_key[order], np.arange(2 * n_instances + 1))
-    return np.where(step.gate == 0, 2 * n_instances, key), gate_row[order], gate_bounds
+    row_gate = np.where(step.gate == 0, 2 * n_instances, key)
+    row_gate = np.append(row_gate, np.full(len(queued), 2 * n_instances))
+    return row_gate, gate_row[order], gate_bounds
 
 
 def _frontiers(

@@ -1,0 +1,42 @@
+"""Work of a pipeline stage beyond the other stages.
+
+Stages run different programs, so their ops have no counterparts; what is compared is the whole work
+of a step. A stage that becomes like its peers keeps the shape of its work and shrinks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from comminsight.analysis.batches import StepBatch
+from comminsight.analysis.whatif_excess import beyond_totals, lower_median
+
+
+def stages_beyond(batches: Sequence[StepBatch], stage_of_rank: np.ndarray) -> list[np.ndarray]:
+    """What goes of the work, ``[batch] (3, n_steps, n_ops)``; nothing without several stages."""
+    totals = [_rank_totals(batch) for batch in batches]
+    n_stages = int(stage_of_rank.max(initial=0)) + 1
+    if n_stages < 2 or not totals:
+        return [np.zeros((3, *batch.work_ns.shape)) for batch in batches]
+    rank_ns = np.concatenate(totals)
+    members = [np.flatnonzero(stage_of_rank == stage) for stage in range(n_stages)]
+    stage_ns = np.stack([lower_median(rank_ns[:, own], axis=1) for own in members], axis=1)
+    goes = np.stack(beyond_totals(stage_ns).levels())
+    ratio = np.minimum(goes / np.maximum(stage_ns, 1), 1)
+    removed, begin = [], 0
+    for batch, total in zip(batches, totals, strict=True):
+        own = ratio[:, begin : begin + len(total)][:, :, stage_of_rank[batch.layout.rank]]
+        removed.append(own * np.maximum(batch.work_ns, 0))
+        begin += len(total)
+    return removed
+
+
+def _rank_totals(batch: StepBatch) -> np.ndarray:
+    """Sums of work, ``(n_steps, n_ranks)``."""
+    bounds = batch.layout.bounds
+    total = np.zeros((batch.work_ns.shape[0], batch.work_ns.shape[1] + 1))
+    np.cumsum(np.maximum(batch.work_ns, 0), axis=1, out=total[:, 1:])
+    sums: np.ndarray = total[:, bounds[1:]] - total[:, bounds[:-1]]
+    return sums
