@@ -18,14 +18,18 @@ from typing import Any, NamedTuple
 T0 = 1_795_963_064_000_000_000
 MS = 1_000_000
 NAMES = {
-    "nccl": {"all_gather": "_all_gather_base", "reduce_scatter": "_reduce_scatter_base"},
-    "gloo": {},
-}
+    "nccl": {
+        "all_gather": "_all_gather_base", "reduce_scatter": "_reduce_scatter_base",
+        "all_gather_list": "all_gather",
+    },
+    "gloo": {"all_gather_list": "all_gather"},
+}  # fmt: skip
 
 
 class Group(NamedTuple):
     desc: str
     members: tuple[int, ...]
+    backend: str = ""  # that of the job where it is not said
 
 
 class Call(NamedTuple):
@@ -36,6 +40,7 @@ class Call(NamedTuple):
     shape: tuple[int, ...] = (16, 8)
     peer: int = -1
     dtype: str = "BFloat16"
+    site: tuple[str, ...] = ()  # frames like "save trainer.py", innermost first
 
     @property
     def is_p2p(self) -> bool:
@@ -61,6 +66,9 @@ class FlightJob:
 
     def place(self, rank: int, name: str) -> int:
         return self.groups[name].members.index(rank)
+
+    def backend_of(self, name: str) -> str:
+        return self.groups[name].backend or self.backend
 
     def keys(self, rank: int) -> list[tuple[Any, ...]]:
         """What each call of a rank has in common with the same op's calls of other ranks."""
@@ -124,13 +132,17 @@ class FlightJob:
         return True
 
     def dump(
-        self, rank: int, *, ring: int = 10_000, is_only_active: bool = False, version: str = "2.10"
+        self, rank: int, *, ring: int = 10_000, is_only_active: bool = False,
+        version: str = "2.10", is_sparse: bool = False,
     ) -> dict[str, Any]:  # fmt: skip
-        """What the rank's recorder holds, in the form of the pickle."""
+        """What the rank's recorder holds, in the form of the pickle; ``is_sparse``: no counters of
+        groups that were never used."""
         own = [name for name, group in self.groups.items() if rank in group.members]
         ids = {name: number for number, name in enumerate(own)}
         entries, counters = self._entries(rank, ids)
         entries = entries[-ring:]
+        if is_sparse:
+            counters = {k: own for k, own in counters.items() if max(own.values()) > 0}
         if is_only_active:
             entries = [entry for entry in entries if entry["state"] != "completed"]
         named = {
@@ -159,7 +171,7 @@ class FlightJob:
             pg_id = ids[call.group]
             told = counters[str(pg_id)]
             number = seqs[call.group, call.is_p2p]
-            if self.backend == "gloo":
+            if self.backend_of(call.group) == "gloo":
                 if call.is_p2p:
                     continue  # gloo numbers sends and receives with the others, and keeps none
                 number += seqs[call.group, True]
@@ -175,13 +187,15 @@ class FlightJob:
         self, rank: int, index: int, call: Call, pg_id: int, seqs: Mapping[tuple[str, bool], int],
         *, is_over: bool,
     ) -> dict[str, Any]:  # fmt: skip
-        name = NAMES[self.backend].get(call.op, call.op)
+        backend = self.backend_of(call.group)
+        name = NAMES[backend].get(call.op, call.op)
         if call.is_p2p:
             arrow = "->" if call.op == "send" else "<-"
             name += f" {self.place(rank, call.group)}{arrow}{call.peer}"
-        is_gloo = self.backend == "gloo"
+        is_gloo = backend == "gloo"
         n = len(self.groups[call.group].members)
-        out = [n * call.shape[0], *call.shape[1:]] if call.op == "all_gather" else [*call.shape]
+        is_gather = call.op.startswith("all_gather")
+        out = [n * call.shape[0], *call.shape[1:]] if is_gather else [*call.shape]
         return {
             "record_id": 0,
             "pg_id": pg_id,
@@ -189,7 +203,7 @@ class FlightJob:
             "collective_seq_id": seqs[call.group, False],
             "p2p_seq_id": seqs[call.group, True],
             "op_id": seqs[call.group, False] + seqs[call.group, True],
-            "profiling_name": f"{self.backend}:{name}",
+            "profiling_name": f"{backend}:{name}",
             "time_created_ns": T0 + index * MS + rank * 1000 + self.clocks_ns.get(rank, 0),
             "input_sizes": [[*call.shape]],
             "input_dtypes": [call.dtype],
@@ -201,8 +215,13 @@ class FlightJob:
             "retired": is_over,
             "timeout_ms": 600_000,
             "is_p2p": call.is_p2p,
-            "frames": [{"name": call.op, "filename": "train.py", "line": index % 50}],
+            "frames": frames_of(call, index % 50),
         }
+
+
+def frames_of(call: Call, line: int) -> list[dict[str, Any]]:
+    places = (one.split() for one in call.site or (f"{call.op} train.py",))
+    return [{"name": name, "filename": file, "line": line} for name, file in places]
 
 
 def torch_pickle(value: Any) -> bytes:

@@ -33,6 +33,7 @@ class Difference(StrEnum):
     SKIPPED = "skipped"  # some calls of the reference are left out
     EXTRA = "extra"  # there are some that the reference has not
     PERMUTED = "permuted"  # the same calls in another order
+    REPLACED = "replaced"  # one call is another one, and all behind it are the same
     OTHER = "other"
 
 
@@ -95,8 +96,8 @@ def alignment(reference: Sequence[Hashable], own: Sequence[Hashable]) -> Alignme
         return Alignment(Difference.NONE, 0, min(len(own), len(reference)))
     found = [
         one
-        for one in (_permuted(reference, own), _skipped(reference, own), _extra(reference, own))
-        if one is not None
+        for kind in (_permuted, _skipped, _extra, _replaced)
+        if (one := kind(reference, own)) is not None
     ]
     return found[0] if len(found) == 1 else Alignment(Difference.OTHER)
 
@@ -123,6 +124,12 @@ def _skipped(reference: Sequence[Hashable], own: Sequence[Hashable]) -> Alignmen
         if own[:n_matched] == reference[n_ops : n_ops + n_matched]:
             return Alignment(Difference.SKIPPED, n_ops, n_matched)
     return None
+
+
+def _replaced(reference: Sequence[Hashable], own: Sequence[Hashable]) -> Alignment | None:
+    n_matched = min(len(reference), len(own)) - 1
+    is_same = n_matched > 0 and reference[1 : n_matched + 1] == own[1 : n_matched + 1]
+    return Alignment(Difference.REPLACED, 1, n_matched) if is_same else None
 
 
 def _extra(reference: Sequence[Hashable], own: Sequence[Hashable]) -> Alignment | None:

@@ -149,10 +149,9 @@ def _heads(
 
 
 def _cause(found: Sequence[Alignment], *, is_tied: bool) -> Cause | None:
-    """None where the calls themselves do not tell more than that they differ."""
+    """None where the calls themselves do not tell more than that they differ. Where nobody is known
+    to be right, one more on one side is one less on the other."""
     kinds = {one.kind for one in found}
-    if len(kinds) != 1:
+    if len(kinds) != 1 or (is_tied and kinds != {Difference.PERMUTED}):
         return None
-    cause = _CAUSES.get(next(iter(kinds)))
-    # one more on one side is one less on the other: who is right is not known
-    return Cause.CONTROL_FLOW_SKIP if is_tied and cause is Cause.EXTRA_COLLECTIVE else cause
+    return _CAUSES.get(next(iter(kinds)))

@@ -233,9 +233,8 @@ def _sites(side: Sequence[int], frames: Frames) -> Iterator[Evidence]:
 
 def _missing(found: Divergence, mismatch: Mismatch, frames: Frames) -> Iterator[Message]:
     if not found.is_decided:
-        code = codes.MISSING_MAJORITY
-        if found.cause is Cause.CONTROL_FLOW_SKIP:
-            code = codes_calls.MISSING_RIGHT_PATH
+        shifted = {Difference.SKIPPED, Difference.EXTRA} & {one.kind for one in found.alignments}
+        code = codes_calls.MISSING_RIGHT_PATH if shifted else codes.MISSING_MAJORITY
         yield message(code, ranks=list(found.wrong))
     told = [op for op in mismatch.instance.ops if op.call]  # of a dump, which may have frames
     if told and not frames:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from comminsight.analysis.clock import SYNCHRONISING_OPS
 from comminsight.format.flight_recorder import FlightCounters
 from comminsight.format.flight_recorder_entry import FlightEntry
+from comminsight.model.call_history import CallHistory
 from comminsight.model.event import UNBOUNDED_NS
 from comminsight.model.hang import HangEvent, InFlightOp, Liveness, Progress, RankState
 from comminsight.model.ops import Backend, Op, RecordKind
@@ -25,6 +26,7 @@ from comminsight.model.topology import Communicator
 from comminsight.pipeline.flight_recorder_calls import Call, RankCalls, calls_of, mixed_groups
 from comminsight.pipeline.flight_recorder_files import RankDump
 from comminsight.pipeline.flight_recorder_groups import JobGroups
+from comminsight.pipeline.flight_recorder_history import call_histories
 from comminsight.pipeline.flight_recorder_order import skipped_ops
 
 FIRST_WITH_RIGHT_NUMBERS = [2, 9]
@@ -50,8 +52,15 @@ class FlightJob:
     def comm_id(self, rank: int, pg_id: int) -> int:
         """The communicator of a rank's own number of a group; -1 where that is not known, or the
         rank is no member of it."""
-        comm_id = self.groups.comm_ids[rank].get(pg_id, -1)
-        return comm_id if comm_id >= 0 and rank in self.members(comm_id) else -1
+        return self._comm_ids[rank].get(pg_id, -1)
+
+    @cached_property
+    def _comm_ids(self) -> dict[int, dict[int, int]]:
+        members = [frozenset(one.members) for one in self.groups.communicators]
+        return {
+            rank: {pg_id: comm_id for pg_id, comm_id in own.items() if rank in members[comm_id]}
+            for rank, own in self.groups.comm_ids.items()
+        }
 
     def members(self, comm_id: int) -> tuple[int, ...]:
         """Global ranks by their place in the communicator."""
@@ -113,7 +122,8 @@ def _older(job: FlightJob) -> frozenset[int]:
         for call in own.collectives:
             if call.is_over and call.op in SYNCHRONISING_OPS:
                 comm_id = job.comm_id(rank, call.pg_id)
-                over[comm_id] = max(call.seq, over.get(comm_id, 0))
+                if call.seq > over.get(comm_id, 0):
+                    over[comm_id] = call.seq
     return frozenset(
         rank
         for rank in job.calls
@@ -192,9 +202,18 @@ def flight_event(job: FlightJob) -> HangEvent:
         clock_error_ns=UNBOUNDED_NS,
         tells_ends=True,
         finished=tuple(_finished(job, in_flight)),
+        histories=_histories(job) if in_flight else (),
         skipped=tuple(skipped_ops(job.calls, job.groups, progress)),
     )
     return replace(event, communicators=_padded(job, event))
+
+
+def _histories(job: FlightJob) -> tuple[CallHistory, ...]:
+    def comm_id(rank: int, pg_id: int) -> int:
+        found = job.comm_id(rank, pg_id)
+        return -1 if found in job.misnumbered else found
+
+    return tuple(call_histories(job.calls, comm_id))
 
 
 def _state(job: FlightJob, rank: int) -> RankState:
@@ -245,6 +264,10 @@ def _op(
         is_overdue=not call.is_over,
         n_folded=0 if entry.is_p2p or len(call.entries) == 1 else len(call.entries),
         is_queued=is_queued,
+        call=entry.call,
+        shape=entry.shape,
+        out_count=sum(one.n_out for one in call.entries),
+        frames=entry.frames,
     )
 
 
