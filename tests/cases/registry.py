@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.cases import (
     class_02_control_flow,
     class_05_stragglers,
+    class_14_data,
+    class_15_exposed,
 )
 from tests.cases.field_case import FieldCase
 
@@ -30,6 +32,8 @@ CLASSES = {
 CASES: tuple[FieldCase, ...] = (
     *class_02_control_flow.CASES,
     *class_05_stragglers.CASES,
+    *class_14_data.CASES,
+    *class_15_exposed.CASES,
 )
 
 NOT_COVERED: dict[int, str] = {}

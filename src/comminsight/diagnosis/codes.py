@@ -7,7 +7,14 @@ exactly these parameters; ``MEASURES`` are the keys of ``Verdict.measures`` (lab
 
 from __future__ import annotations
 
-from comminsight.diagnosis import codes_calls, codes_groups, codes_link, codes_logs, codes_speed
+from comminsight.diagnosis import (
+    codes_calls,
+    codes_data,
+    codes_groups,
+    codes_link,
+    codes_logs,
+    codes_speed,
+)
 from comminsight.model.verdict import Message, MessageParam
 
 ABSENT = "evidence.absent"
@@ -287,6 +294,7 @@ CODES: dict[str, tuple[str, ...]] = {
     CHECK_PROCESS: ("pid", "host"),
     COLLECT_EVIDENCE: (),
     **codes_calls.CODES,
+    **codes_data.CODES,
     **codes_groups.CODES,
     **codes_link.CODES,
     **codes_logs.CODES,
@@ -310,6 +318,7 @@ MEASURES: tuple[str, ...] = (
     "transfer_delay_ns",
     "noise_ns",
     "n_in_flight",
+    *codes_data.MEASURES,
     *codes_link.MEASURES,
 )
 

@@ -33,3 +33,20 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
     step: int = -1
     phase: str = ""
     is_library: bool = True  # False for a hand-written communication kernel
+
+
+class LaunchCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many kernels a rank launched in the window of its capture, and how many were seen."""
+
+    global_rank: int
+    n_launches: int
+    n_kernels: int
+
+
+class NumberedOps(msgspec.Struct, frozen=True, kw_only=True):
+    """Which op numbers of one communicator a rank left records of, ascending; the numbers count its
+    ops of all sizes from ``first`` on."""
+
+    global_rank: int
+    comm_label: str
+    numbers: tuple[int, ...]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from comminsight.model.activity import Activity
+from comminsight.model.activity import Activity, LaunchCount, NumberedOps
 from comminsight.model.bandwidth import BandwidthRow
 from comminsight.model.counters import CounterSeries, LinkMap, RankSteps
 from comminsight.model.hang import HangEvent
@@ -81,6 +81,8 @@ class JobEvidence(msgspec.Struct, frozen=True, kw_only=True):
     links: LinkMap | None = None
     bandwidth: tuple[BandwidthRow, ...] = ()
     activities: tuple[Activity, ...] = ()
+    launches: tuple[LaunchCount, ...] = ()
+    numbered: tuple[NumberedOps, ...] = ()
     step_times: tuple[RankSteps, ...] = ()
     digests: tuple[ResultDigest, ...] = ()
     unread: tuple[UnreadFile, ...] = ()
