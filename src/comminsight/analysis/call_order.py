@@ -1,11 +1,11 @@
 """Ops that a rank went past, told by the order of its calls against that of the other ranks.
 
-Ranks run one program: groups of one description (all data parallel groups, say) count alike, and
-their ops are called in one order. Of a rank that is in op *q* and has not called op *p*, which
-others are in, the others tell whether *p* comes first: they called it before *q*, or have called it
-and not yet *q*. Only a rank in its right place there is asked: its last op of either description is
-*p*, or the one before *q*. One that called *q* without *p* says the opposite, and then nothing is
-told.
+Ranks run one program: ops on groups of one description (all data parallel groups, say) count alike,
+and so do messages between the same two places of such groups. They are called in one order. Of a
+rank that is in op *q* and has not called the collective *p*, which others are in, the others tell
+whether *p* comes first: they called it before *q*, or have called it and not yet *q*. Only a rank
+in its right place there is asked: its last op of either kind is *p*, or the one before *q*. One
+that called *q* without *p* says the opposite, and then nothing is told.
 """
 
 from __future__ import annotations
@@ -24,25 +24,35 @@ UNTOLD = frozenset({"", "undefined"})
 
 
 class OrderedCall(NamedTuple):
-    """A collective in the order of a rank's calls; ``is_open`` while it is not over."""
+    """An op in the order of a rank's calls; ``is_open`` while it is not over. ``source`` and
+    ``target`` (comm-local) only for messages."""
 
     comm_id: int
     match_seq: int
     is_open: bool
+    source: int = -1
+    target: int = -1
+
+
+class Kind(NamedTuple):
+    """What counts alike on all ranks: groups of a description, and two places in them."""
+
+    desc: str
+    source: int
+    target: int
 
 
 class Place(NamedTuple):
-    """An op: number ``match_seq`` of a communicator, of groups described by ``desc``."""
+    """An op: number ``match_seq`` of its kind in a communicator."""
 
     comm_id: int
     match_seq: int
-    desc: str
+    kind: Kind
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """The calls of one rank on groups of one description: when (its own count), and their
-    numbers."""
+    """The calls of one rank of one kind: when (its own count), and their numbers."""
 
     at: list[int]
     numbers: list[int]
@@ -59,16 +69,16 @@ class _Line:
         return self.numbers[-1] if self.numbers else 0
 
 
-Lines = dict[str, _Line]
+Lines = dict[Kind, _Line]
+Calls = Mapping[int, Sequence[OrderedCall]]
 
 
 def skipped_ops(
-    calls: Mapping[int, Sequence[OrderedCall]],
-    communicators: Sequence[Communicator],
-    progress: Sequence[Progress],
+    calls: Calls, communicators: Sequence[Communicator], progress: Sequence[Progress]
 ) -> Iterator[SkippedOp]:
-    """One per rank and op that somebody is in and that the rank went past, where at least two other
-    ranks, and most of the members of the op that it is in instead, tell that it comes first.
+    """One per rank and collective that somebody is in and that the rank went past, where at least
+    two other ranks, and most of the members of a collective that it is in instead, tell that it
+    comes first.
 
     ``calls`` are by global rank, ``progress`` says who has not entered what.
     """
@@ -77,7 +87,7 @@ def skipped_ops(
     lines = {rank: _lines(own, by_id) for rank, own in calls.items()}
     inside = {rank: _open_places(own, by_id) for rank, own in calls.items()}
     for missed in sorted({place for places in inside.values() for place in places}):
-        for rank in by_id[missed.comm_id].members:
+        for rank in by_id[missed.comm_id].members if missed.kind.source < 0 else ():
             entry = came.get((rank, missed.comm_id))
             is_next = entry is not None and entry.last_entered == missed.match_seq - 1
             if entry is None or not entry.is_current or not is_next:
@@ -94,11 +104,15 @@ def skipped_ops(
                 )  # fmt: skip
 
 
+def _kind(call: OrderedCall, by_id: Mapping[int, Communicator]) -> Kind:
+    return Kind(by_id[call.comm_id].desc, call.source, call.target)
+
+
 def _lines(calls: Sequence[OrderedCall], by_id: Mapping[int, Communicator]) -> Lines:
     found: Lines = defaultdict(lambda: _Line([], []))
     for at, call in enumerate(calls):
         if call.comm_id in by_id:
-            line = found[by_id[call.comm_id].desc]
+            line = found[_kind(call, by_id)]
             line.at.append(at)
             line.numbers.append(call.match_seq)
     return dict(found)
@@ -108,7 +122,7 @@ def _open_places(
     calls: Sequence[OrderedCall], by_id: Mapping[int, Communicator]
 ) -> tuple[Place, ...]:
     return tuple(
-        Place(call.comm_id, call.match_seq, by_id[call.comm_id].desc)
+        Place(call.comm_id, call.match_seq, _kind(call, by_id))
         for call in calls
         if call.is_open and call.comm_id in by_id
     )
@@ -117,19 +131,24 @@ def _open_places(
 def _tellers(
     lines: Mapping[int, Lines], rank: int, missed: Place, inside: Place, members: Sequence[int]
 ) -> int:
-    """How many other ranks tell that ``missed`` comes before ``inside``; 0 when one contradicts, or
-    when they are not most of the others in ``inside``."""
-    told = {other: _tells(own, missed, inside) for other, own in lines.items() if other != rank}
+    """How many other ranks tell that ``missed`` comes before ``inside``; 0 when one contradicts.
+
+    Of a message its other end is not asked: it may be the one that is wrong. Of a collective most
+    of the other members must tell.
+    """
+    is_message = inside.kind.source >= 0
+    unasked = {rank, *members} if is_message else {rank}
+    told = {o: _tells(own, missed, inside) for o, own in lines.items() if o not in unasked}
     n_telling = sum(said is True for said in told.values())
     n_members = sum(told.get(member) is True for member in members)
-    is_most = 2 * n_members > len(members) - 1
+    is_most = is_message or 2 * n_members > len(members) - 1
     return n_telling if is_most and False not in told.values() else 0
 
 
 def _tells(own: Lines, missed: Place, inside: Place) -> bool | None:
     """Whether a rank calls ``missed`` before ``inside``; None when it does not tell."""
-    one, other = own.get(missed.desc), own.get(inside.desc)
-    if one is None or other is None or missed.desc == inside.desc:
+    one, other = own.get(missed.kind), own.get(inside.kind)
+    if one is None or other is None or missed.kind == inside.kind:
         return None
     missed_at, inside_at = one.when(missed.match_seq), other.when(inside.match_seq)
     if missed_at >= 0 and inside_at >= 0:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from comminsight.lab.step_calls import (
+    LAYOUTS,
     P2P,
     Call,
     calls_of,
@@ -23,14 +24,19 @@ N_STEPS = 8
 LATE_STEPS = 26
 LATE_MS = 60
 LONG_S = 5.0  # of a legitimate pause: longer than the overdue limit of the score
+JOBS = ("ddp", "fsdp2", "hsdp", "tp_pp_dp")
+SIZES = {"hsdp": (4, 6, 8), "tp_pp_dp": (4, 8), "tp_dp": (4, 6, 8), "pp_dp": (4, 6, 8)}
 MIN_MAJORITY = 3  # members of a group in which one that is unlike the others can be told
 
 ABSENT = frozenset({Cause.RANK_NOT_ENTERED})
-GONE_ON = frozenset({Cause.CONTROL_FLOW_SKIP, Cause.RANK_NOT_ENTERED})
-UNLIKE = frozenset({Cause.OP_TYPE_MISMATCH, Cause.SHAPE_MISMATCH, Cause.DTYPE_MISMATCH})
+GONE_ON = frozenset({Cause.CONTROL_FLOW_SKIP, Cause.RANK_NOT_ENTERED, Cause.ORDER_INVERSION})
+MORE = frozenset({Cause.EXTRA_COLLECTIVE})
+UNLIKE = frozenset(
+    {Cause.OP_TYPE_MISMATCH, Cause.SHAPE_MISMATCH, Cause.DTYPE_MISMATCH, Cause.ORDER_INVERSION}
+)
 DEAD = frozenset({Cause.RANK_DEAD})
-UNMATCHED = frozenset({Cause.P2P_UNMATCHED})
-CYCLE = frozenset({Cause.CROSS_GROUP_CYCLE})
+UNMATCHED = frozenset({Cause.P2P_UNMATCHED, Cause.P2P_CYCLE})
+CYCLE = frozenset({Cause.CROSS_GROUP_CYCLE, Cause.ORDER_INVERSION})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +94,13 @@ class Draw:
     seed: int
     dice: random.Random
 
-    def job(self, *, steps: int = N_STEPS, compute_ms: int = 5) -> tuple[int, tuple[str, ...]]:
+    def job(
+        self, names: tuple[str, ...] = JOBS + LAYOUTS, *, steps: int = N_STEPS, compute_ms: int = 5
+    ) -> tuple[int, tuple[str, ...]]:
         """(ranks, arguments) of a job of any layout: torch's own wrappers, or calls op by op."""
-        jobs = ("ddp", "fsdp2", "tp_pp_dp", "dp", "dp_async", "fsdp", "tp_dp", "pp_dp")
-        name = self.dice.choice(jobs)
-        sizes = {"tp_pp_dp": (4, 8), "tp_dp": (4, 6, 8), "pp_dp": (4, 6, 8)}
-        ranks = self.dice.choice(sizes.get(name, (4, 5, 6, 7, 8)))
-        is_real = name in jobs[:3]
-        chosen = ("--job", name) if is_real else ("--job", "calls", "--layout", name)
+        name = self.dice.choice(names)
+        ranks = self.dice.choice(SIZES.get(name, (4, 5, 6, 7, 8)))
+        chosen = ("--job", name) if name in JOBS else ("--job", "calls", "--layout", name)
         more = ("--steps", steps, "--compute-ms", compute_ms, "--seed", self.seed)
         return ranks, (*chosen, *map(str, more))
 
@@ -163,7 +168,7 @@ def struck(how: str, causes: tuple[frozenset[Cause], ...]) -> Callable[[Draw], C
 
 def is_late(draw: Draw) -> Case:
     """One rank computes longer from some step on."""
-    ranks, arguments = draw.job(steps=LATE_STEPS)
+    ranks, arguments = draw.job(JOBS, steps=LATE_STEPS)
     rank = draw.dice.randrange(ranks)
     first = draw.dice.randrange(6, 12)
     late = ("--late-rank", rank, "--late-from", first, "--late-ms", LATE_MS)
@@ -174,9 +179,9 @@ def is_late(draw: Draw) -> Case:
 
 def wanders(draw: Draw) -> Case:
     """Another rank is late in every step: nobody is to blame, or all are of an uneven load."""
-    ranks, arguments = draw.job(steps=LATE_STEPS)
+    ranks, arguments = draw.job(JOBS, steps=LATE_STEPS)
     uneven = Accepted(frozenset({Cause.LOAD_IMBALANCE}), frozenset(), frozenset(range(ranks)))
-    silent = Accepted(frozenset({Cause.NO_VERDICT}), frozenset())
+    silent = Accepted(frozenset({Cause.NO_VERDICT, Cause.HOST_PAUSE}), frozenset())
     case = draw.case(ranks, (*arguments, "--wander-ms", str(LATE_MS)), (), uneven, silent)
     return replace(case, is_timed=True, is_stopped=False)
 
@@ -313,8 +318,8 @@ FAULTS: dict[str, Drawn] = {
     "random_late_rank": wanders,
     "data_loader": stays_away,
     "missing_collective": deviates("skip", GONE_ON, UNLIKE),
-    "extra_collective": deviates("extra", UNLIKE),
-    "call_made_twice": deviates("twice", UNLIKE, GONE_ON),
+    "extra_collective": deviates("extra", UNLIKE, MORE),
+    "call_made_twice": deviates("twice", UNLIKE, GONE_ON, MORE),
     "order_of_ops": swaps_ops,
     "order_of_groups": swaps_groups,
     "group_deadlock": deadlocks,

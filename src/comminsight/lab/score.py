@@ -22,7 +22,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from comminsight.errors import InputError
 from comminsight.lab import ask
 from comminsight.lab.cases import Case
 from comminsight.lab.scoring import (
@@ -100,13 +99,12 @@ def read_lines(path: Path) -> list[dict[str, object]]:
 
 
 def dump_outcomes(case: Case, folder: Path) -> list[Outcome]:
-    """What the dumps alone give."""
-    try:
-        report = diagnose_flight_recorder(
-            [folder], world_size=case.ranks, overdue_limit_ns=ns_from_seconds(OVERDUE_S)
-        )
-    except InputError as error:
-        return [Outcome(case, DUMPED, Mark.VOID, str(error))]
+    """What the dumps alone give; nothing where the job was over, or had crashed, before any."""
+    if not any(folder.glob("rank_*[0-9]")):
+        return []
+    report = diagnose_flight_recorder(
+        [folder], world_size=case.ranks, overdue_limit_ns=ns_from_seconds(OVERDUE_S)
+    )
     verdicts = (report.verdict,)
     return [Outcome(case, DUMPED, mark_of(case, verdicts), said_of(verdicts))]
 

@@ -112,11 +112,12 @@ def observe(
         stacks=stacks,
         communicators=communicators,
     )
+    calls = ordered_calls(views, communicators)
     event = msgspec.structs.replace(
         event,
         is_past=is_past,
         finished=finished_ops(views, event.in_flight, now_mono_ns),
-        skipped=tuple(skipped_ops(ordered_calls(views), communicators, event.progress)),
+        skipped=tuple(skipped_ops(calls, communicators, event.progress)),
     )
     return with_awaited(event, communicators)
 

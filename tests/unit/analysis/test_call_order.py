@@ -1,7 +1,7 @@
 """Who went past an op, told by the order in which the other ranks call two groups' ops.
 
 A rank's calls are written as a string: ``a1 b1 a2*`` are ops 1 of the groups a and b, then op 2 of
-a, which is still open.
+a, which is still open; ``A1`` is the first message from place 0 to place 1 of group a.
 """
 
 from __future__ import annotations
@@ -24,9 +24,12 @@ def group(comm_id, members, desc):
 
 def calls(text):
     return [
-        OrderedCall(GROUPS[word[0]], int(word.strip("*")[1:]), word.endswith("*"))
+        OrderedCall(
+            GROUPS[word[0].lower()], int(word.strip("*")[1:]), word.endswith("*"),
+            *((0, 1) if word[0].isupper() else ()),
+        )
         for word in text.split()
-    ]
+    ]  # fmt: skip
 
 
 def found(programs, communicators, *, not_current=()):
@@ -35,7 +38,9 @@ def found(programs, communicators, *, not_current=()):
     progress = [
         Progress(
             global_rank=rank, comm_id=one.comm_id,
-            last_entered=max((c.match_seq for c in own if c.comm_id == one.comm_id), default=0),
+            last_entered=max(
+                (c.match_seq for c in own if c.comm_id == one.comm_id and c.source < 0), default=0
+            ),
             last_done=0, is_current=rank not in not_current,
         )
         for rank, own in ordered.items()
@@ -95,3 +100,20 @@ def test_groups_of_one_description_tell_of_each_other():
     ]  # fmt: skip
     programs = ("a1 b1 a2*", "a1 b1 b2*", "c1 b1 c2 b2*", "c1 b1 c2 b2*")
     assert found(programs, communicators) == [(1, 0, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("programs", "expected"),
+    [
+        # rank 1 waits for a message already, all others are in b: so says who plays its part
+        (("A1 b1*", "A1 A2*", "C1 b1*", "C1 b1*"), [(1, 1, 1, 2)]),
+        # its partner has not sent what all others had sent before b
+        (("A1 b1*", "A1 A2*", "C1 C2 b1*", "C1 C2 b1*"), []),
+        # there is no other pair that could tell which of the two is wrong
+        (("A1 b1*", "A1 A2*"), []),
+    ],
+)
+def test_who_waits_for_a_message_is_compared_with_other_pairs(programs, expected):
+    everyone = tuple(range(len(programs)))
+    communicators = [group(0, (0, 1), "pp"), group(1, everyone, "norm"), group(2, (2, 3), "pp")]
+    assert found(programs, communicators) == expected

@@ -89,14 +89,16 @@ CAUSES = {
     "device": {Cause.ALL_PRESENT_STUCK},
     "skip": {
         Cause.CONTROL_FLOW_SKIP, Cause.CROSS_GROUP_CYCLE, Cause.P2P_UNMATCHED,
-        Cause.OP_TYPE_MISMATCH, Cause.RANK_NOT_ENTERED,
+        Cause.OP_TYPE_MISMATCH, Cause.RANK_NOT_ENTERED, Cause.ORDER_INVERSION,
     },
     "shape": {Cause.SHAPE_MISMATCH},
     "op": {Cause.OP_TYPE_MISMATCH},
     "dtype": {Cause.DTYPE_MISMATCH},
     "link": {Cause.ALL_PRESENT_STUCK},
 }  # fmt: skip
-NARROW = {Cause.RANK_NOT_ENTERED, Cause.CONTROL_FLOW_SKIP, Cause.ALL_PRESENT_STUCK}
+NARROW = {
+    Cause.RANK_NOT_ENTERED, Cause.CONTROL_FLOW_SKIP, Cause.ALL_PRESENT_STUCK, Cause.ORDER_INVERSION,
+}  # fmt: skip
 
 
 def is_right(verdict: Verdict, fault: Fault, kind: str) -> bool:
