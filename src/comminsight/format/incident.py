@@ -147,9 +147,11 @@ def _check_names(members: Iterable[Member], path: Path) -> None:
         parts = member.name.split("/")
         is_safe = len(parts) <= MAX_DEPTH and all(map(_PART.fullmatch, parts))
         left_bytes -= member.size_bytes
-        is_sized = member.size_bytes >= 0 and left_bytes >= 0
-        if not is_safe or not is_sized or member.name in seen or len(seen) >= MAX_MEMBERS:
+        is_new = member.name not in seen and len(seen) < MAX_MEMBERS
+        if not is_safe or not is_new or member.size_bytes < 0:
             raise _bad(f"lists a member that is not unpacked: {member.name[:80]!r}", path)
+        if left_bytes < 0:
+            raise _bad("is cut short: its members are larger than it is", path)
         seen.add(member.name)
 
 

@@ -157,13 +157,17 @@ def _rows(payload: bytes, rewrite: Rewrite, dtype: np.dtype[Any]) -> bytes:
 
 
 def _blank(data: bytes, begin: int, end: int) -> bytes:
-    """What lies between sound frames. The head of a frame that was cut short holds no text, and is
-    what tells a reader that one was."""
-    gap = data[begin:end]
-    if len(gap) >= FRAME_HEADER_BYTES and gap.startswith(FRAME_MAGIC.to_bytes(4, "little")):
-        fields = _FRAME.unpack_from(gap)
-        return _FRAME.pack(*fields) + bytes(len(gap) - FRAME_HEADER_BYTES)
-    return bytes(len(gap))
+    """What lies between sound frames, as zeros of the same length. That a frame began there and was
+    cut short is told by its magic and its size alone."""
+    n_bytes = end - begin
+    magic = FRAME_MAGIC.to_bytes(4, "little")
+    if data[begin:end][:4] != magic[:n_bytes]:
+        return bytes(n_bytes)
+    if n_bytes < FRAME_HEADER_BYTES:
+        return (magic + bytes(FRAME_HEADER_BYTES))[:n_bytes]
+    size_bytes = _FRAME.unpack_from(data, begin)[3]
+    head = _FRAME.pack(FRAME_MAGIC, 0, 0, size_bytes, 0, 0, 0, 0)
+    return head + bytes(n_bytes - FRAME_HEADER_BYTES)
 
 
 # black boxes
