@@ -18,7 +18,7 @@ from comminsight.analysis.matching import Instances, match_ops
 from comminsight.analysis.program import UNKNOWN_NS, StepProgram, step_program
 from comminsight.analysis.waits import Sweep, index_pct, numpy_sweep, wait_columns, waited_ns
 from comminsight.model.measures import StragglerMeasures
-from comminsight.model.ops import CommRole, Op
+from comminsight.model.ops import CommRole
 from comminsight.model.step import StepSummary
 from comminsight.model.topology import Communicator
 from comminsight.model.trace import ClockOffsets, RunTrace
@@ -222,8 +222,8 @@ class _Table:
         self.waited_ns[s] = waited_ns(rank, instance, start_ns, found.n_ranks)
 
     def fill_bytes(self, s: int, ops: OpColumns) -> None:
-        rows = ops.op == Op.ALL_TO_ALL
-        np.add.at(self.moved_bytes[s], ops.rank[rows], ops.size_bytes[rows])
+        n_ranks = self.moved_bytes.shape[1]
+        self.moved_bytes[s] = np.bincount(ops.rank, weights=ops.size_bytes, minlength=n_ranks)
 
     def measures(
         self, run: RunSources, steps: list[int], origin: Blame, counts: list[int]

@@ -1,7 +1,7 @@
 """Uneven load that moves: whoever has most to send in a step is late in it.
 
-Asked where no rank is late for good. The bytes of each rank's all-to-alls stand for its load: they
-are what experts or samples gave it.
+Asked where no rank is late for good. The bytes of a rank's ops, against what it usually moves,
+stand for its load: they follow the tokens that experts, or lengths of sequences, gave it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ MIN_HITS = 8
 MIN_COST_RATIO = 0.05  # of the step
 MIN_MATCH_RATIO = 0.75  # of the hit steps, in which the rank with most bytes is the late one
 MIN_UNEVEN_RATIO = 0.2  # by which it has more than the typical rank
-CHANCE_FACTOR = 3.0  # times what chance alone would match
+ALIKE_RATIO = 0.99  # of the most loaded rank: its tensor-parallel peers move as much
+CHANCE_FACTOR = 2.0  # times what chance alone would match
 
 
 def moving_load(verdict: Verdict, used: StragglerMeasures) -> Verdict | None:
@@ -28,17 +29,19 @@ def moving_load(verdict: Verdict, used: StragglerMeasures) -> Verdict | None:
     if used.moved_bytes is None or not used.moved_bytes.any():
         return None
     moved = used.moved_bytes.astype(float)
-    typical = np.maximum(np.median(moved, axis=1), 1.0)
+    load = moved / np.maximum(np.median(moved, axis=0), 1.0)
     cost_ns = excess_over_typical(used.own_delay_ns + used.transfer_delay_ns)
     step_ns = float(np.median(step_times_ns(used)))
-    late, heavy = cost_ns.argmax(axis=1), moved.argmax(axis=1)
+    late, most = cost_ns.argmax(axis=1), load.max(axis=1)
+    is_heavy = np.take_along_axis(load, late[:, None], axis=1)[:, 0] >= ALIKE_RATIO * most
     hits = cost_ns.max(axis=1) >= MIN_COST_RATIO * step_ns
     n_hit = int(hits.sum())
     if n_hit < MIN_HITS:
         return None
-    uneven = moved.max(axis=1) / typical - 1
-    n_match = int((hits & (late == heavy) & (uneven >= MIN_UNEVEN_RATIO)).sum())
-    by_chance = n_hit / moved.shape[1]
+    uneven = most / np.maximum(np.median(load, axis=1), 1e-9) - 1
+    n_match = int((hits & is_heavy & (uneven >= MIN_UNEVEN_RATIO)).sum())
+    n_alike = (load >= ALIKE_RATIO * most[:, None]).sum(axis=1)
+    by_chance = float(n_alike[hits].sum()) / moved.shape[1]
     if n_match < max(MIN_MATCH_RATIO * n_hit, CHANCE_FACTOR * by_chance):
         return None
     if len(set(late[hits].tolist())) < 2:

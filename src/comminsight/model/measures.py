@@ -25,7 +25,7 @@ class StragglerMeasures:
     square root of the world). ``n_incomparable`` counts op instances across nodes whose clocks
     could not be aligned: they give no waits. ``hidden_ratio`` is the share of time (of the rank
     with most) in P2P of which nobody knows for whom it waits, ``untimed_ratio`` that of ops of
-    which only the call was seen. ``moved_bytes``: what a rank gave to all-to-alls of the step;
+    which only the call was seen. ``moved_bytes``: sizes of a rank's ops of the step, summed;
     ``input_wait_ns``: its wait for input; None where it was not measured.
     """
 
