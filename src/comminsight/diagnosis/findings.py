@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from comminsight.diagnosis.cycle_pattern import first_use, have_called_all, off_pattern
 from comminsight.diagnosis.open_calls import out_of_order
 from comminsight.diagnosis.presence import STANDSTILL_RATIO, WANTED, Instance, Observed
 from comminsight.diagnosis.stuck_op import IN_KERNEL, Stage, stage_of
@@ -140,12 +141,35 @@ def _judge_cycle(observed: Observed, origin: Origin) -> Finding:
     if odd := out_of_order(origin.cycle):
         victims = {*origin.victims, *origin.ranks} - set(odd)
         return Finding(Cause.ORDER_INVERSION, origin, odd, tuple(sorted(victims)), oldest)
+    if (told := _judge_calls(observed, origin)) is not None:
+        return told
     # one waits for a message, the other has gone on to a collective without sending it
     is_unmatched = len(origin.ranks) == 2 and kinds == {True, False}
     cause = Cause.P2P_UNMATCHED if is_unmatched else Cause.CROSS_GROUP_CYCLE
     if is_unmatched:
         oldest = next(edge.instance for edge in origin.cycle if edge.instance.key.is_p2p)
     return Finding(cause, origin, origin.ranks, origin.victims, oldest)
+
+
+def _judge_calls(observed: Observed, origin: Origin) -> Finding | None:
+    """A circle that one group's first use closes, or one rank by leaving its own pattern; and one
+    of two ops that all of its ranks called, in opposite orders."""
+    everybody = {*origin.victims, *origin.ranks}
+    if unused := first_use(observed, origin.cycle):
+        instance = unused[0].instance
+        ranks = tuple(rank for rank in instance.ranks(Presence.ABSENT) if rank in everybody)
+        victims = tuple(sorted(everybody - set(ranks)))
+        return Finding(Cause.RANK_NOT_ENTERED, origin, ranks, victims, instance)
+    is_inverted = have_called_all(origin.cycle)
+    cause = Cause.ORDER_INVERSION if is_inverted else Cause.CONTROL_FLOW_SKIP
+    if (told := off_pattern(observed, origin.cycle)) is not None:
+        rank, instance = told[0], next(e.instance for e in origin.cycle if e.waited_for == told[0])
+        victims = tuple(sorted(everybody - {rank}))
+        return Finding(cause, origin, (rank,), victims, instance)
+    if is_inverted and len(origin.ranks) == 2:
+        oldest = min((edge.instance for edge in origin.cycle), key=lambda one: one.start_ns)
+        return Finding(cause, origin, origin.ranks, origin.victims, oldest)
+    return None
 
 
 def _judge_inside(observed: Observed, origin: Origin, rank: int) -> Finding | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from comminsight.diagnosis import codes, codes_groups
+from comminsight.diagnosis import codes, codes_calls, codes_groups
 from comminsight.diagnosis.chain import hang_chain, hang_coverage, op_name, op_ref
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.findings import Finding, findings
@@ -27,6 +27,7 @@ from comminsight.diagnosis.signatures import first_mismatch
 from comminsight.diagnosis.stuck_evidence import pending_evidence, pending_nowhere
 from comminsight.diagnosis.waitfor import WaitGraph
 from comminsight.model.hang import HangEvent, Liveness, Presence, StackSource
+from comminsight.model.ops import Backend
 from comminsight.model.topology import Communicator
 from comminsight.model.verdict import Cause, Confidence, Evidence, Message, Verdict
 
@@ -198,7 +199,9 @@ def _actions(observed: Observed, found: Finding) -> Iterator[Message]:
         case Cause.PEER_UNREACHABLE:
             yield message(codes.CHECK_LINK, ranks=ranks)
         case Cause.ALL_PRESENT_STUCK:
-            yield message(codes.CHECK_TRANSFER, comm=comm)
+            is_cpu = found.instance and found.instance.communicator.backend is Backend.GLOO
+            code = codes_calls.CHECK_CPU_NETWORK if is_cpu else codes.CHECK_TRANSFER
+            yield message(code, comm=comm)
         case Cause.CONTROL_FLOW_SKIP | Cause.P2P_UNMATCHED:
             yield message(codes.COMPARE_PATHS, ranks=ranks, op=name, comm=comm)
         case _:

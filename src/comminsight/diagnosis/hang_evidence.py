@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from comminsight.diagnosis import codes
+from comminsight.diagnosis import codes, codes_calls
 from comminsight.diagnosis.chain import op_name
 from comminsight.diagnosis.codes import message
+from comminsight.diagnosis.cycle_pattern import off_pattern
 from comminsight.diagnosis.findings import Finding, skip_of, went_on
 from comminsight.diagnosis.miscounts import missing_counts
 from comminsight.diagnosis.open_calls import call_orders
 from comminsight.diagnosis.presence import Instance, Observed
 from comminsight.diagnosis.stuck_evidence import missing_of_ops, pending_evidence, stage_evidence
 from comminsight.model.hang import Liveness, Presence, Stack, StackSource
-from comminsight.model.ops import Op
+from comminsight.model.ops import Backend, Op
 from comminsight.model.ranges import missing_ranks
 from comminsight.model.verdict import Cause, Evidence, Message, MessageParam
 
@@ -29,6 +30,7 @@ def evidence_of(observed: Observed, found: Finding, direct: tuple[int, ...]) -> 
     if found.origin.cycle:
         yield from _cycle(found)
         yield from call_orders(observed, {*found.culprits, *found.origin.ranks})
+        yield from _of_pattern(observed, found)
     elif instance is not None and instance.lagging:
         done = list(instance.ranks(Presence.DONE))
         yield _instance_evidence(codes.LAGGING, instance, instance.lagging, done=done)
@@ -39,8 +41,10 @@ def evidence_of(observed: Observed, found: Finding, direct: tuple[int, ...]) -> 
     elif instance is not None:
         if found.cause not in CALLED_CAUSES:
             yield absence(observed, instance, found.culprits)
+            yield from _never_used(observed, instance, found.culprits)
         yield _instance_evidence(in_flight, instance, instance.waiters)
     if instance is not None:
+        yield from _on_cpu(instance)
         yield from stage_evidence(instance)
     yield from pending_evidence(observed)
     indirect = sorted(set(found.victims) - set(direct) - set(_members(found)))
@@ -53,6 +57,38 @@ def evidence_of(observed: Observed, found: Finding, direct: tuple[int, ...]) -> 
     for rank in found.culprits:
         yield from _process(observed, found, rank)
     yield from stacks_of(observed, found.culprits)
+
+
+def _on_cpu(instance: Instance) -> Iterator[Evidence]:
+    if instance.communicator.backend is Backend.GLOO:
+        said = message(codes_calls.ON_CPU_GROUP, comm=instance.communicator.label)
+        yield Evidence(kind="record", message=said, comm_id=instance.key.comm_id)
+
+
+def _of_pattern(observed: Observed, found: Finding) -> Iterator[Evidence]:
+    told = off_pattern(observed, found.origin.cycle)
+    if told is not None and found.culprits == (told[0],):
+        rank, pattern = told
+        said = message(
+            codes_calls.PATTERN, ranks=[rank], period=pattern.period, n_repeats=pattern.n_repeats
+        )
+        yield Evidence(kind="record", message=said, global_rank=rank)
+    instance = found.instance
+    if instance is not None and found.cause is Cause.RANK_NOT_ENTERED:
+        yield from _never_used(observed, instance, found.culprits)
+
+
+def _never_used(
+    observed: Observed, instance: Instance, ranks: tuple[int, ...]
+) -> Iterator[Evidence]:
+    """That this is the first op of its group, and these ranks made none in it."""
+    if instance.key.is_p2p or instance.key.match_seq != 1 or instance.n_unnamed:
+        return
+    progress = [observed.progress(rank, instance.key) for rank in ranks]
+    if not any(one is not None and one.last_entered for one in progress):
+        comm = instance.communicator.label
+        said = message(codes_calls.NEVER_USED, ranks=list(ranks), comm=comm)
+        yield Evidence(kind="record", message=said, comm_id=instance.key.comm_id, match_seq=1)
 
 
 def absence(observed: Observed, instance: Instance, ranks: tuple[int, ...]) -> Evidence:

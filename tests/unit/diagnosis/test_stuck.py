@@ -104,7 +104,7 @@ def test_two_orders_on_one_stream_are_a_circle_of_kernels() -> None:
         running(1, 1, AR, 3), nccl_op(1, 0, AR, 7, TASK, n_channels=4),
     ]  # fmt: skip
     verdict = judge_hang(event(2, in_flight), PAIRS)
-    assert (verdict.cause, verdict.culprits) == (Cause.CROSS_GROUP_CYCLE, (0, 1))
+    assert (verdict.cause, verdict.culprits) == (Cause.ORDER_INVERSION, (0, 1))
 
 
 def test_a_kernel_behind_a_receive_is_followed_to_the_rank_that_does_not_send() -> None:
