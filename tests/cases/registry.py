@@ -39,9 +39,9 @@ CASES: tuple[FieldCase, ...] = (
 NOT_COVERED: dict[int, str] = {
     98: "about the log of a long-running agent, which is not there yet",
     112: "about reading a million proxy records of the Inspector in bounded memory: no reader yet",
-    113: "about times of single channels, which no evidence of a job holds; that an op lasts from its "
-    "first channel's start to its last one's stop is tested where it is recorded (native tests)",
-    116: "what a capture under CUDA graphs does not see cannot be told from groups that are not used",
+    113: "about times of single channels, which no evidence of a job holds (that an op lasts from "
+    "its first channel's start to its last one's stop is tested where it is recorded)",
+    116: "what CUDA graphs hide from a capture cannot be told from groups that are not used",
     121: "about traces without kernels or metadata: no reader of Kineto traces yet",
     122: "about traces of other vendors and merged ones: no reader of Kineto traces yet",
     126: "about files that viewers refuse: no trace is exported yet",
