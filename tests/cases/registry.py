@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.cases import (
+    class_01_dead_ranks,
     class_02_control_flow,
     class_05_stragglers,
     class_14_data,
@@ -30,6 +31,7 @@ CLASSES = {
 }
 
 CASES: tuple[FieldCase, ...] = (
+    *class_01_dead_ranks.CASES,
     *class_02_control_flow.CASES,
     *class_05_stragglers.CASES,
     *class_14_data.CASES,

@@ -35,13 +35,15 @@ class RankLine:
 class LogEnds:
     """All such lines. ``closed`` are ranks that a launcher ended, with the line that says so;
     ``statuses`` is how the process of a rank ended by its launcher, where it was no success;
-    ``last_lines`` are the (file, line) with which logs end."""
+    ``last_lines`` are the (file, line) with which logs end; ``unyielding`` are ranks that did not
+    end when they were asked to."""
 
     lines: tuple[RankLine, ...]
     closed: dict[int, LogEvent]
     statuses: dict[int, str]
     last_lines: frozenset[tuple[str, int]]
     seen: frozenset[int]
+    unyielding: dict[int, LogEvent]
 
     def of(self, *kinds: FaultKind) -> dict[int, list[RankLine]]:
         """The lines of these kinds by rank, those of an unknown rank under -1."""
@@ -57,12 +59,15 @@ def ends_of(logs: Sequence[JobLog], ranks: LogRanks) -> LogEnds:
     lines, seen = [], set()
     closed: dict[int, LogEvent] = {}
     statuses: dict[int, str] = {}
+    unyielding: dict[int, LogEvent] = {}
     for log in logs:
         for event in log.events:
             for rank in _ranks_of_event(ranks, log, event):
                 seen.add(rank)
                 if event.code in ENDED_BY_OTHERS and rank >= 0:
                     closed.setdefault(rank, event)
+                if rank >= 0 and _is_unyielding(event):
+                    unyielding.setdefault(rank, event)
                 if rank >= 0 and (status := _status(event)):
                     statuses.setdefault(rank, status)
                 fault = _fault(event, ranks)
@@ -70,7 +75,7 @@ def ends_of(logs: Sequence[JobLog], ranks: LogRanks) -> LogEnds:
                     lines.append(RankLine(rank, fault, event))
     tails = frozenset((log.file, log.tail.line) for log in logs)
     seen |= {log.rank for log in logs}
-    return LogEnds(tuple(lines), closed, statuses, tails, frozenset(seen - {-1}))
+    return LogEnds(tuple(lines), closed, statuses, tails, frozenset(seen - {-1}), unyielding)
 
 
 def _fault(event: LogEvent, ranks: LogRanks) -> Fault | None:
@@ -79,6 +84,12 @@ def _fault(event: LogEvent, ranks: LogRanks) -> Fault | None:
     if event.code is LogCode.NCCL_DESTROY and is_whole:
         return DESTROYED
     return fault_of(event)
+
+
+def _is_unyielding(event: LogEvent) -> bool:
+    """True for a process that a launcher asked to end in vain."""
+    is_forced = event.code is LogCode.ELASTIC_CLOSING and "forcefully" in event.text
+    return is_forced or event.code is LogCode.ELASTIC_STUCK
 
 
 def _status(event: LogEvent) -> str:

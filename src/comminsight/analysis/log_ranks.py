@@ -18,16 +18,22 @@ Process = tuple[str, int]  # short name of the host, process id
 DEFAULT_GROUP = "default_pg"
 INIT_CODES = frozenset({LogCode.NCCL_INIT_START, LogCode.NCCL_INIT_COMPLETE})
 # lines in which one process speaks of another: their prefix and file are not those of its rank
-OF_OTHERS = frozenset(
+OF_LAUNCHERS = frozenset(
     {
         LogCode.ELASTIC_WORKER_FAILED, LogCode.ELASTIC_FAILURE, LogCode.ELASTIC_ROOT_CAUSE,
         LogCode.ELASTIC_CLOSING, LogCode.ELASTIC_STUCK, LogCode.SPAWN_EXIT, LogCode.LAUNCHER_EXIT,
         LogCode.MPI_RANK_EXIT, LogCode.MPI_EXIT_CODE, LogCode.SHELL_SIGNAL, LogCode.PROCESS_SIGNAL,
         LogCode.SLURM_TASK_EXIT, LogCode.SLURM_TASK_KILLED, LogCode.RAY_WORKER_DIED,
-        LogCode.PROCESS_DONE, LogCode.KERNEL_XID, LogCode.KERNEL_OOM_KILL,
-        LogCode.KERNEL_SEGFAULT, LogCode.KERNEL_HUNG_TASK, LogCode.KERNEL_LOCKUP,
+        LogCode.PROCESS_DONE,
     }
 )  # fmt: skip
+OF_KERNEL = frozenset(
+    {
+        LogCode.KERNEL_XID, LogCode.KERNEL_OOM_KILL, LogCode.KERNEL_SEGFAULT,
+        LogCode.KERNEL_HUNG_TASK, LogCode.KERNEL_LOCKUP,
+    }
+)  # fmt: skip
+OF_OTHERS = OF_LAUNCHERS | OF_KERNEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +79,10 @@ class LogRanks:
         if host:
             return self.by_process.get((host, event.pid), -1)
         found = {rank for (_, pid), rank in self.by_process.items() if pid == event.pid}
-        hosts = {own for own, _ in self.by_process}
-        return found.pop() if len(found) == 1 and len(hosts) == 1 else -1
+        # any process of a host may be in its kernel's log, only its own in that of a launcher
+        is_launcher = event.code in OF_LAUNCHERS
+        is_told = is_launcher or len({own for own, _ in self.by_process}) == 1
+        return found.pop() if len(found) == 1 and is_told else -1
 
 
 def is_default_group(event: LogEvent) -> bool:

@@ -9,17 +9,24 @@ from msgspec.structs import replace
 from comminsight.diagnosis import codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.hang import judge_hang
+from comminsight.diagnosis.log_origin import log_origin
+from comminsight.diagnosis.logged_ends import with_log_lines, with_logged_ends
 from comminsight.model.job_evidence import JobEvidence
-from comminsight.model.verdict import Confidence, Verdict
+from comminsight.model.verdict import Cause, Confidence, Verdict
 
 
 def hang_rule(job: JobEvidence) -> Iterator[Claim]:
-    """The claim of ``judge_hang``; none without a view of the ranks."""
+    """The claim of ``judge_hang``, for which ranks that failed first by their logs are dead; none
+    without a view of the ranks."""
     if job.hang is not None:
-        verdict = judge_hang(job.hang, job.communicators)
+        origin = log_origin(job)
+        event = with_logged_ends(job.hang, origin)
+        verdict = with_log_lines(judge_hang(event, job.communicators), event, origin)
         if job.n_records:  # read from files of others: no recorder of our own was there
             verdict = _of_dumps(job, verdict)
-        yield Claim(verdict)
+        is_death = verdict.cause is Cause.RANK_DEAD and bool(job.logs)  # which tell the same
+        explained = frozenset({Cause.RANK_DEAD} if is_death else ())
+        yield Claim(verdict, explains=explained, explains_ranks=frozenset(verdict.culprits))
 
 
 def _of_dumps(job: JobEvidence, verdict: Verdict) -> Verdict:
