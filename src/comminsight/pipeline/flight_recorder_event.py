@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from comminsight.analysis.clock import SYNCHRONISING_OPS
 from comminsight.format.flight_recorder import FlightCounters
 from comminsight.format.flight_recorder_entry import FlightEntry
-from comminsight.model.call_history import CallHistory
 from comminsight.model.event import UNBOUNDED_NS
 from comminsight.model.hang import HangEvent, InFlightOp, Liveness, Progress, RankState
 from comminsight.model.ops import Backend, Op, RecordKind
@@ -27,6 +26,7 @@ from comminsight.pipeline.flight_recorder_calls import Call, RankCalls, calls_of
 from comminsight.pipeline.flight_recorder_files import RankDump
 from comminsight.pipeline.flight_recorder_groups import JobGroups
 from comminsight.pipeline.flight_recorder_history import call_histories
+from comminsight.pipeline.flight_recorder_idle import never_used
 from comminsight.pipeline.flight_recorder_order import skipped_ops
 
 FIRST_WITH_RIGHT_NUMBERS = [2, 9]
@@ -202,18 +202,10 @@ def flight_event(job: FlightJob) -> HangEvent:
         clock_error_ns=UNBOUNDED_NS,
         tells_ends=True,
         finished=tuple(_finished(job, in_flight)),
-        histories=_histories(job) if in_flight else (),
+        histories=call_histories(job.calls, job.comm_id, job.misnumbered) if in_flight else (),
         skipped=tuple(skipped_ops(job.calls, job.groups, progress)),
     )
     return replace(event, communicators=_padded(job, event))
-
-
-def _histories(job: FlightJob) -> tuple[CallHistory, ...]:
-    def comm_id(rank: int, pg_id: int) -> int:
-        found = job.comm_id(rank, pg_id)
-        return -1 if found in job.misnumbered else found
-
-    return tuple(call_histories(job.calls, comm_id))
 
 
 def _state(job: FlightJob, rank: int) -> RankState:
@@ -293,7 +285,9 @@ def _collective_progress(job: FlightJob, rank: int) -> Iterator[Progress]:
             continue
         told = counters.get(pg_id)
         here = calls.get(comm_id, [])
-        is_counted = told is not None and job.counts_collectives(comm_id, told, alone=not here)
+        is_counted = told is not None and (
+            told.enqueued <= 0 or job.counts_collectives(comm_id, told, alone=not here)
+        )
         if not (here or is_counted or own.is_whole):
             continue
         entered = max((call.seq for call in here), default=0)
@@ -304,6 +298,11 @@ def _collective_progress(job: FlightJob, rank: int) -> Iterator[Progress]:
         yield Progress(
             global_rank=rank, comm_id=comm_id, last_entered=entered,
             last_done=min((done, *(seq - 1 for seq in open_seqs))),
+            is_current=rank not in job.unseen,
+        )  # fmt: skip
+    for comm_id in never_used(job.dumps[rank].dump, job.groups.communicators):
+        yield Progress(
+            global_rank=rank, comm_id=comm_id, last_entered=0, last_done=0,
             is_current=rank not in job.unseen,
         )  # fmt: skip
 

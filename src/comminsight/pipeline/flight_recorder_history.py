@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from comminsight.model.call_history import CalledOp, CallHistory
 from comminsight.pipeline.flight_recorder_calls import Call, RankCalls
@@ -12,19 +12,21 @@ MIN_CALLS = 64  # of a rank
 
 
 def call_histories(
-    calls: Mapping[int, RankCalls], comm_id: Callable[[int, int], int]
-) -> Iterator[CallHistory]:
-    """The last collectives of each rank; ``comm_id(rank, pg_id)`` is negative for those to leave
-    out."""
+    calls: Mapping[int, RankCalls],
+    comm_id: Callable[[int, int], int],
+    misnumbered: Collection[int],
+) -> tuple[CallHistory, ...]:
+    """The last collectives of each rank; ``comm_id(rank, pg_id)`` is negative where it is unknown,
+    and those of ``misnumbered`` communicators are left out: their numbers meet no others."""
     n_kept = max(MIN_CALLS, MAX_CALLS // max(1, len(calls)))
+    found = []
     for rank, own in calls.items():
         placed = [(comm_id(rank, call.pg_id), call) for call in own.collectives]
-        known = [(place, call) for place, call in placed if place >= 0]
-        yield CallHistory(
-            global_rank=rank,
-            calls=tuple(_called(place, call) for place, call in known[-n_kept:]),
-            n_before=own.n_lost + max(0, len(known) - n_kept) if own.is_ring else -1,
-        )
+        known = [(place, call) for place, call in placed if place >= 0 and place not in misnumbered]
+        made = tuple(_called(place, call) for place, call in known[-n_kept:])
+        n_before = own.n_lost + max(0, len(known) - n_kept) if own.is_ring else -1
+        found.append(CallHistory(global_rank=rank, calls=made, n_before=n_before))
+    return tuple(found)
 
 
 def _called(comm_id: int, call: Call) -> CalledOp:
