@@ -1,0 +1,128 @@
+"""A port that went down while the job used the network, and the transfers that failed after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from comminsight.analysis.log_order import apart_at_least_ns
+from comminsight.analysis.log_ranks import LogRanks, ranks_of, short_host
+from comminsight.analysis.placement import is_used, ranks_at
+from comminsight.analysis.port_events import PortLoss, port_losses
+from comminsight.analysis.transport_errors import is_no_answer
+from comminsight.diagnosis import codes_link as codes
+from comminsight.diagnosis.claim import Claim
+from comminsight.diagnosis.codes import message
+from comminsight.diagnosis.link_verdict import (
+    CONSEQUENCES,
+    Finding,
+    Place,
+    abstained,
+    link_verdict,
+    told,
+)
+from comminsight.model.job_evidence import JobEvidence
+from comminsight.model.log_event import LogCode, LogEvent
+from comminsight.model.verdict import Cause, Confidence, Evidence
+
+RULE = "link_flap"
+WITHIN_NS = 120_000_000_000  # all retries of a transfer, some 35 s each, and what follows
+FAILURES = frozenset(
+    {LogCode.TORCH_NCCL_ERROR, LogCode.TORCH_ASYNC_ERROR, LogCode.NCCL_PROXY_FAILED}
+)
+REMOTE_WORDS = ("remote", "unhandled system", "ncclsystemerror", "ncclremoteerror")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failed transfer as a rank tells it; ``device`` "" where the line names none."""
+
+    rank: int
+    host: str
+    device: str
+    event: LogEvent
+
+
+def link_flap_rule(job: JobEvidence) -> Iterator[Claim]:
+    """LINK_FLAP of each port after whose loss transfers failed; what was seen of the others."""
+    ranks = ranks_of(job.logs, job.world_size)
+    failures = list(_failures(job, ranks))
+    for loss in port_losses(job.logs):
+        after = [one for one in failures if _is_after(loss, one)]
+        if after and is_used(job.links, loss.host, loss.device):
+            yield _claim(job, loss, after)
+        else:
+            missing = message(codes.MISSING_LINK_EFFECT, host=loss.host, device=loss.device)
+            yield Claim(abstained(job, RULE, _seen(loss), [missing]))
+
+
+def _failures(job: JobEvidence, ranks: LogRanks) -> Iterator[Failure]:
+    for log in job.logs:
+        for event in log.events:
+            if is_no_answer(event) or (event.code in FAILURES and _is_of_network(event)):
+                host = short_host(event.host or log.host)
+                device = str(event.values.get("device", ""))
+                yield Failure(ranks.rank_of(log, event), host, device, event)
+
+
+def _is_of_network(event: LogEvent) -> bool:
+    return any(word in event.text.lower() for word in REMOTE_WORDS)
+
+
+def _is_after(loss: PortLoss, failure: Failure) -> bool:
+    """True for a failure soon after the port went down that no line puts on another port."""
+    is_elsewhere = failure.host == loss.host and failure.device not in {"", loss.device}
+    return not is_elsewhere and _delay_ns(loss, failure) is not None
+
+
+def _delay_ns(loss: PortLoss, failure: Failure) -> int | None:
+    """From the last loss before the failure; None where there is none near enough."""
+    gaps = [
+        gap
+        for down in loss.down
+        if (gap := apart_at_least_ns(down, failure.event)) is not None and 0 <= gap <= WITHIN_NS
+    ]
+    return min(gaps, default=None)
+
+
+def _claim(job: JobEvidence, loss: PortLoss, after: Sequence[Failure]) -> Claim:
+    delays = [delay for one in after if (delay := _delay_ns(loss, one)) is not None]
+    first = min(after, key=lambda one: _delay_ns(loss, one) or 0)
+    reporting = tuple(sorted({one.rank for one in after} - {-1}))
+    users = ranks_at(job.links, loss.host, loss.device)
+    is_named = any(one.device == loss.device and one.host == loss.host for one in after)
+    failed = told(
+        codes.FAILED_AFTER, kind="log", text=first.event.text, ranks=reporting,
+        delay_ns=min(delays),
+    )  # fmt: skip
+    found = Finding(
+        rule=RULE,
+        cause=Cause.LINK_FLAP,
+        confidence=Confidence.HIGH if is_named else Confidence.MEDIUM,
+        culprits=users,
+        victims=tuple(sorted(set(reporting) - set(users))),
+        place=Place(node=loss.host, port=f"{loss.host}/{loss.device}"),
+        evidence=(*_seen(loss), failed),
+        missing=() if users else (message(codes.MISSING_LINK_MAP),),
+        next_actions=(message(codes.CHECK_PORT, host=loss.host, device=loss.device),),
+    )
+    return Claim(
+        link_verdict(job, found),
+        began=loss.down[0].time,
+        explains=CONSEQUENCES,
+        explains_ranks=frozenset(reporting),
+    )
+
+
+def _seen(loss: PortLoss) -> list[Evidence]:
+    said = [
+        told(
+            codes.PORT_DOWN, kind="log", text=loss.down[0].text, host=loss.host,
+            device=loss.device,
+        )
+    ]  # fmt: skip
+    if (back_ns := loss.back_after_ns) is not None:
+        said.append(
+            told(codes.PORT_BACK, kind="log", host=loss.host, device=loss.device, after_ns=back_ns)
+        )
+    return said

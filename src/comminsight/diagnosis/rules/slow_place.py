@@ -1,0 +1,127 @@
+"""The host or port that all slow paths have in common, and none of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from comminsight.analysis.bandwidth import (
+    ComparedPaths,
+    common_place,
+    common_ranks,
+    compare_paths,
+)
+from comminsight.analysis.placement import ranks_at
+from comminsight.diagnosis import codes_link as codes
+from comminsight.diagnosis.claim import Claim
+from comminsight.diagnosis.codes import message
+from comminsight.diagnosis.link_verdict import Finding, Place, abstained, link_verdict, told
+from comminsight.model.bandwidth import BandwidthRow
+from comminsight.model.job_evidence import JobEvidence
+from comminsight.model.verdict import Cause, Confidence, Evidence, Verdict
+
+RULE = "slow_place"
+MIN_SLOW = 2  # paths, of which a place is what they have in common
+MIN_NORMAL = 2  # paths by which both ends of a slow one are cleared
+MAX_NAMED = 8  # a longer list of suspects points at nobody
+
+
+def slow_place_rule(job: JobEvidence) -> Iterator[Claim]:
+    """SLOW_LINK at the one host or port, or on the one path whose ends are well elsewhere. Where
+    several fit, they are told and nobody is named."""
+    paths = compare_paths(job.bandwidth)
+    if not paths.slow:
+        return
+    ranks = common_ranks(paths.slow, paths.normal)
+    places = common_place(paths.slow, paths.normal)
+    if len(paths.slow) == 1 and _is_cleared(paths):
+        yield Claim(_path_verdict(job, paths))
+    elif len(paths.slow) >= MIN_SLOW and len(places) == 1:
+        yield Claim(_place_verdict(job, paths, places.pop(), ranks))
+    elif len(paths.slow) >= MIN_SLOW and not places and len(ranks) == 1:
+        yield Claim(_rank_verdict(job, paths, ranks.pop()))
+    elif 0 < len(places) <= MAX_NAMED:
+        missing = [message(codes.MISSING_ROUNDS, places=sorted(places))]
+        swap = [message(codes.SWAP_PAIRS, places=sorted(places))]
+        yield Claim(abstained(job, RULE, [_candidates(paths, places)], missing, swap))
+
+
+def _is_cleared(paths: ComparedPaths) -> bool:
+    """True where the slow path has two ends, each of which is part of enough normal ones."""
+    row = paths.slow[0]
+    ends: tuple[str | int, ...] = row.ranks if len(row.ranks) == 2 else row.hosts
+    if len(ends) != 2:
+        return False
+    seen = [set(other.ranks) if ends is row.ranks else set(other.hosts) for other in paths.normal]
+    return all(sum(end in one for one in seen) >= MIN_NORMAL for end in ends)
+
+
+def _place_verdict(job: JobEvidence, paths: ComparedPaths, place: str, ranks: set[int]) -> Verdict:
+    host, _, device = place.partition("/")
+    culprits = ranks_at(job.links, host, device) if device else tuple(sorted(ranks))
+    found = Finding(
+        rule=RULE,
+        cause=Cause.SLOW_LINK,
+        confidence=Confidence.MEDIUM,
+        culprits=culprits,
+        place=Place(node=host, port=place if device else ""),
+        evidence=(_slow_said(paths, place), _place_said(paths, place)),
+        missing=() if device else (message(codes.MISSING_PORT_COUNTERS),),
+        measures=_measures(paths),
+    )
+    return link_verdict(job, found)
+
+
+def _rank_verdict(job: JobEvidence, paths: ComparedPaths, rank: int) -> Verdict:
+    place = f"rank {rank}"
+    found = Finding(
+        rule=RULE,
+        cause=Cause.SLOW_LINK,
+        confidence=Confidence.MEDIUM,
+        culprits=(rank,),
+        evidence=(_slow_said(paths, place), _place_said(paths, place)),
+        missing=(message(codes.MISSING_LINK_MAP),),
+        measures=_measures(paths),
+    )
+    return link_verdict(job, found)
+
+
+def _path_verdict(job: JobEvidence, paths: ComparedPaths) -> Verdict:
+    row = paths.slow[0]
+    found = Finding(
+        rule=RULE,
+        cause=Cause.SLOW_LINK,
+        confidence=Confidence.MEDIUM,
+        victims=row.ranks,
+        place=Place(node=", ".join(row.hosts), port=path_name(row), communicator=row.comm_label),
+        evidence=(_slow_said(paths, path_name(row)),),
+        missing=(message(codes.MISSING_PORT_COUNTERS),),
+        measures=_measures(paths),
+    )
+    return link_verdict(job, found)
+
+
+def path_name(row: BandwidthRow) -> str:
+    """The path as people read it: its devices, else its hosts, else its ranks."""
+    ranks = [f"rank {rank}" for rank in row.ranks]
+    named = row.devices or (row.hosts if len(row.hosts) > 1 else ()) or ranks or row.hosts
+    return " - ".join(named) or row.comm_label
+
+
+def _slow_said(paths: ComparedPaths, name: str) -> Evidence:
+    return told(codes.SLOW_PATH, path=name, busbw_gbs=paths.busbw_gbs, usual_gbs=paths.usual_gbs)
+
+
+def _place_said(paths: ComparedPaths, place: str) -> Evidence:
+    n_slow, n_good = len(paths.slow), len(paths.normal)
+    return told(codes.SLOW_PLACE, place=place, n_slow=n_slow, n_good=n_good)
+
+
+def _candidates(paths: ComparedPaths, places: set[str]) -> Evidence:
+    return told(
+        codes.SLOW_CANDIDATES, places=sorted(places), busbw_gbs=paths.busbw_gbs,
+        usual_gbs=paths.usual_gbs,
+    )  # fmt: skip
+
+
+def _measures(paths: ComparedPaths) -> dict[str, float]:
+    return {"busbw_gbs": paths.busbw_gbs, "usual_gbs": paths.usual_gbs}

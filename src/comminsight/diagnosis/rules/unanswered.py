@@ -1,0 +1,74 @@
+"""All ranks stand still in an op, and one host alone counts transfers without an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from comminsight.analysis.counter_rise import CounterRise, unusual_rises
+from comminsight.analysis.placement import ranks_at
+from comminsight.diagnosis import codes_link as codes
+from comminsight.diagnosis.all_present import all_present_stuck, stuck_ranks
+from comminsight.diagnosis.claim import Claim
+from comminsight.diagnosis.codes import message
+from comminsight.diagnosis.link_verdict import (
+    Finding,
+    Place,
+    abstained,
+    link_verdict,
+    rise_said,
+    told,
+)
+from comminsight.model.job_evidence import JobEvidence
+from comminsight.model.verdict import Cause, Confidence, Verdict
+
+RULE = "unanswered"
+NO_ANSWER = frozenset({"local_ack_timeout_err"})  # the retry timer of a sender ran out
+
+
+def unanswered_rule(job: JobEvidence) -> Iterator[Claim]:
+    """PEER_UNREACHABLE at the ranks of the one host whose senders get no answer; without a map from
+    ranks to ports nobody is named."""
+    rises = unusual_rises(job.counters, NO_ANSWER)
+    stuck = all_present_stuck(job) if rises else None
+    hosts = {rise.host for rise in rises}
+    if stuck is None or len(hosts) != 1:
+        return
+    if job.links is None:
+        said = [rise_said(rise) for rise in rises]
+        yield Claim(abstained(job, RULE, said, [message(codes.MISSING_LINK_MAP)]))
+        return
+    culprits = {r for rise in rises for r in ranks_at(job.links, rise.host, rise.device)}
+    inside = set(stuck_ranks(stuck))
+    if culprits & inside:
+        yield _claim(job, rises, tuple(sorted(culprits & inside)), stuck)
+
+
+def _claim(
+    job: JobEvidence,
+    rises: list[CounterRise],
+    culprits: tuple[int, ...],
+    stuck: Verdict,
+) -> Claim:
+    first, inside = rises[0], stuck_ranks(stuck)
+    found = Finding(
+        rule=RULE,
+        cause=Cause.PEER_UNREACHABLE,
+        confidence=Confidence.MEDIUM,
+        culprits=culprits,
+        victims=tuple(rank for rank in inside if rank not in culprits),
+        place=Place(
+            node=first.host, port=", ".join(f"{rise.host}/{rise.device}" for rise in rises)
+        ),
+        first_bad_op=stuck.first_bad_op,
+        evidence=(
+            told(codes.UNANSWERED, ranks=culprits, peers=[]),
+            *(rise_said(rise) for rise in rises),
+        ),
+        missing=() if job.hosts.gids else (message(codes.MISSING_GID_TABLE),),
+        next_actions=(message(codes.CHECK_PORT, host=first.host, device=first.device),),
+    )
+    return Claim(
+        link_verdict(job, found),
+        explains=frozenset({Cause.ALL_PRESENT_STUCK}),
+        explains_ranks=frozenset(inside),
+    )
