@@ -20,6 +20,7 @@ from comminsight.diagnosis.hang_evidence import (
     stack_of,
 )
 from comminsight.diagnosis.killed import has_failed_first, judge_killed
+from comminsight.diagnosis.long_work import as_long_work
 from comminsight.diagnosis.mismatch import RULE, mismatch_verdict
 from comminsight.diagnosis.presence import Observed, observe
 from comminsight.diagnosis.run_end import before_the_end, left_waiting
@@ -67,7 +68,7 @@ def judge_hang(event: HangEvent, communicators: Sequence[Communicator]) -> Verdi
     if not found:
         waiting = sorted({op.global_rank for op in event.waiting})
         return _no_verdict(observed, message(codes.MISSING_ORIGIN, ranks=waiting))
-    return _verdict(observed, graph, found[0], found[1:])
+    return as_long_work(_verdict(observed, graph, found[0], found[1:]), event)
 
 
 def _left_by(observed: Observed) -> Verdict | None:
@@ -198,7 +199,7 @@ def _actions(observed: Observed, found: Finding) -> Iterator[Message]:
             yield message(codes.CHECK_STREAM, ranks=ranks)
         case Cause.PEER_UNREACHABLE:
             yield message(codes.CHECK_LINK, ranks=ranks)
-        case Cause.ALL_PRESENT_STUCK:
+        case Cause.ALL_PRESENT_STUCK if not found.culprits or _is_lagging(found):
             is_cpu = found.instance and found.instance.communicator.backend is Backend.GLOO
             code = codes_calls.CHECK_CPU_NETWORK if is_cpu else codes.CHECK_TRANSFER
             yield message(code, comm=comm)
@@ -206,6 +207,10 @@ def _actions(observed: Observed, found: Finding) -> Iterator[Message]:
             yield message(codes.COMPARE_PATHS, ranks=ranks, op=name, comm=comm)
         case _:
             yield from (_stack_action(observed, rank) for rank in found.culprits)
+
+
+def _is_lagging(found: Finding) -> bool:
+    return found.instance is not None and bool(found.instance.lagging)
 
 
 def _order_action(found: Finding) -> Message:

@@ -11,6 +11,7 @@ from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.hang import judge_hang
 from comminsight.diagnosis.log_origin import log_origin
 from comminsight.diagnosis.logged_ends import with_log_lines, with_logged_ends
+from comminsight.diagnosis.long_work import as_long_work
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.verdict import Cause, Confidence, Verdict
 
@@ -22,6 +23,7 @@ def hang_rule(job: JobEvidence) -> Iterator[Claim]:
         origin = log_origin(job)
         event = with_logged_ends(job.hang, origin)
         verdict = with_log_lines(judge_hang(event, job.communicators), event, origin)
+        verdict = as_long_work(verdict, event, job.logs)
         if job.n_records:  # read from files of others: no recorder of our own was there
             verdict = _of_dumps(job, verdict)
         is_death = verdict.cause is Cause.RANK_DEAD and bool(job.logs)  # which tell the same
