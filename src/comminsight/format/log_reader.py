@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from comminsight.format import log_kernel, log_nccl, log_scheduler, log_torch
+from comminsight.format.expanding import ByteStream
 from comminsight.format.log_joined import Joined, Joiner
-from comminsight.format.log_lines import Block, ByteStream, blocks
+from comminsight.format.log_lines import Block, blocks
 from comminsight.format.log_pattern import (
     ORIGIN_NAMES,
     AbsurdNumberError,
@@ -50,7 +51,8 @@ GATES = frozenset(
         b"pressure rcu recent req resource restart segfault segment signal socket srun "
         b"terminate terminated timeout traps unexpected watchdog what "
         b"successfully Map Filter Tokenizing tokenizing Tokenizer tokenizer Preprocessing "
-        b"preprocessing Building building Generating Saving saving Saved saved mtu GNU shm"
+        b"preprocessing Building building Generating Saving saving Saved saved mtu GNU shm "
+        b"Compiling compiling Capturing Evaluating Validating Loading AUTOTUNE"
     ).split()
 ) | frozenset(b"EI00%02d" % number for number in range(100))
 TO_WORDS = bytes(one if bytes((one,)).isalnum() or one == 10 else 32 for one in range(256))

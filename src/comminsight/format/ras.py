@@ -14,6 +14,7 @@ import msgspec
 
 from comminsight.errors import InputError
 from comminsight.format.document import UNREADABLE
+from comminsight.format.expanding import expanded_bytes
 from comminsight.format.ras_text import MAX_COMM_SIZE, OP_OF_FUNCTION, error_name, read_text
 from comminsight.model.ras import (
     RasAnswer,
@@ -27,6 +28,9 @@ from comminsight.model.ras import (
 
 MAX_ANSWER_BYTES = 64 << 20  # 100,000 members at 600 bytes each
 MAX_MEMBERS = 1 << 20  # over all communicators
+MAX_TABLES = 1 << 21  # of JSON: a member has up to three
+MAX_LINES = 1 << 17  # of text: members are listed only where they differ from others
+MAX_PROTOCOL_LINES = 16
 NEXT_STEP = "give what `ncclras -v` or `ncclras -v -f json` printed"
 PROTOCOL_LINE = re.compile(rb"(SERVER PROTOCOL [^\n]*|OK)\r?\n")
 TEXT_MARK = re.compile(rb"^(Job summary|Communicators\.\.\.)", re.MULTILINE)
@@ -45,22 +49,23 @@ def is_ras(head: bytes) -> bool:
 
 
 def parse_ras(data: bytes, *, path: str = "") -> RasAnswer:
-    """The answer in ``data``; lines of the protocol before it are passed over.
+    """The answer in ``data``, which may be compressed; lines of the protocol before it are passed
+    over.
 
     Raises InputError naming file and place when it is not one or is beyond all bounds.
     """
-    if len(data) > MAX_ANSWER_BYTES:
-        raise InputError(
-            f"larger than {MAX_ANSWER_BYTES >> 20} MiB: no answer of NCCL's RAS",
-            path=path, next_step=NEXT_STEP,
-        )  # fmt: skip
+    data = expanded_bytes(data, max_bytes=MAX_ANSWER_BYTES, path=path, next_step=NEXT_STEP)
     begin = 0
-    while line := PROTOCOL_LINE.match(data, begin):
+    for _ in range(MAX_PROTOCOL_LINES):
+        if (line := PROTOCOL_LINE.match(data, begin)) is None:
+            break
         begin = line.end()
     body = data[begin:].replace(b"\0", b"").lstrip(b"\xef\xbb\xbf \t\r\n")
     if body.startswith(b"{"):
         return read_json(body, path)
     if TEXT_MARK.search(body):
+        if body.count(b"\n") > MAX_LINES:
+            raise InputError(f"more than {MAX_LINES:,} lines", path=path, next_step=NEXT_STEP)
         return read_text(body.decode("utf-8", "replace"))
     raise InputError(
         "neither the JSON nor the text that NCCL's RAS writes", path=path, next_step=NEXT_STEP
@@ -110,6 +115,8 @@ def read_json(body: bytes, path: str) -> RasAnswer:
 
     Raises InputError naming the place in it.
     """
+    if body.count(b"{") > MAX_TABLES:
+        raise InputError("JSON of more parts than any answer has", path=path, next_step=NEXT_STEP)
     try:
         document = msgspec.json.decode(body, type=_Document)
     except UNREADABLE as error:

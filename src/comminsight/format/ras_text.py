@@ -50,6 +50,7 @@ ERROR_WORDS = {
     "Remote process error": 6,
 }
 LAST_HEADING = "Warnings"
+MAX_LINE_CHARS = 1 << 18
 
 
 def error_name(result: int) -> str:
@@ -66,8 +67,11 @@ def read_text(text: str) -> RasAnswer:
     1057455228 (NVIDIA/nccl issue 1762) beside good ones.
     """
     reader = _Reader()
-    for line in text.splitlines():
-        reader.take(line.rstrip())
+    for line in text.split("\n"):
+        if len(line) > MAX_LINE_CHARS:
+            reader.n_unread += 1
+        else:
+            reader.take(line.rstrip())
     return reader.answer()
 
 

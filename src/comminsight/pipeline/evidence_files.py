@@ -12,8 +12,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from comminsight.errors import InputError
+from comminsight.format.expanding import GZIP, ZSTD, expanded_head
 from comminsight.format.flight_recorder import is_flight_recorder
-from comminsight.format.log_lines import GZIP, UTF16, ZSTD
+from comminsight.format.log_lines import UTF16
 from comminsight.format.ras import is_ras
 from comminsight.format.safe_pickle import is_pickle
 
@@ -90,7 +91,7 @@ def _is_text(head: bytes) -> bool:
 
 def _head(path: Path) -> bytes:
     with path.open("rb") as stream:
-        return stream.read(HEAD_BYTES)
+        return expanded_head(stream.read(HEAD_BYTES))
 
 
 def _files(paths: Iterable[Path]) -> Iterator[Path]:

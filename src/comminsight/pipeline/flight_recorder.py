@@ -17,12 +17,12 @@ from comminsight.diagnosis import codes
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.job import judge_job
 from comminsight.model.hang import HangEvent, InFlightOp
-from comminsight.model.job_evidence import CallFrames, GroupClaim, JobEvidence
+from comminsight.model.job_evidence import CallFrames, GroupClaim, JobEvidence, UnreadFile
 from comminsight.model.report import REPORT_SCHEMA_VERSION, RunFacts, RunReport
 from comminsight.model.topology import Communicator
 from comminsight.model.verdict import Message, Verdict
 from comminsight.pipeline.flight_recorder_event import FlightJob, flight_event, flight_job
-from comminsight.pipeline.flight_recorder_files import read_dumps
+from comminsight.pipeline.flight_recorder_files import ReadDumps, read_dumps
 from comminsight.pipeline.flight_recorder_groups import groups_of, join_groups
 
 OVERDUE_LIMIT_NS = 30_000_000_000
@@ -73,17 +73,18 @@ def diagnose_flight_recorder(
     stuck unless the files were written less than ``overdue_limit_ns`` after it began. Raises
     InputError for what is no dump, or of which nobody can tell the rank.
     """
-    dumps, others = read_dumps([Path(path) for path in paths])
-    job = flight_job(dumps, join_groups(dumps, world_size))
+    read = read_dumps([Path(path) for path in paths])
+    dumps = read.dumps
+    job = flight_job(dumps, join_groups(dumps, max(world_size, _world_of(read))))
     event = _timed(job, flight_event(job), overdue_limit_ns)
-    evidence = _evidence_of(job, event)
+    evidence = _evidence_of(job, event, read.unread)
     verdict = judge_job(evidence)[0]
     return FlightReport(
         verdict=verdict,
         communicators=evidence.communicators,
         event=event,
         sources={one.global_rank: one.source for one in dumps},
-        others=tuple(others),
+        others=tuple(read.others),
         n_entries=evidence.n_records,
         overwritten={rank: own.n_lost for rank, own in job.calls.items() if own.n_lost},
         frames={one.global_rank: one.frames for one in evidence.frames},
@@ -94,12 +95,21 @@ def flight_evidence(
     paths: Sequence[Path], *, world_size: int = 0, overdue_limit_ns: int = OVERDUE_LIMIT_NS
 ) -> JobEvidence:
     """What the dumps in ``paths`` tell of their job; raises as ``diagnose_flight_recorder``."""
-    dumps, _ = read_dumps(paths)
-    job = flight_job(dumps, join_groups(dumps, world_size))
-    return _evidence_of(job, _timed(job, flight_event(job), overdue_limit_ns))
+    read = read_dumps(paths)
+    job = flight_job(read.dumps, join_groups(read.dumps, max(world_size, _world_of(read))))
+    return _evidence_of(job, _timed(job, flight_event(job), overdue_limit_ns), read.unread)
 
 
-def _evidence_of(job: FlightJob, event: HangEvent) -> JobEvidence:
+def _world_of(read: ReadDumps) -> int:
+    """How many ranks there are at least by the files of dumps that tell nothing else; 0 where that
+    need not be known, because the dumps name the members of their groups."""
+    if not read.unread or any(group.members for one in read.dumps for group in one.dump.groups):
+        return 0
+    known = {one.global_rank for one in read.dumps} | {one.rank for one in read.unread} - {-1}
+    return max(1 + max(known), len(known) + sum(one.rank < 0 for one in read.unread))
+
+
+def _evidence_of(job: FlightJob, event: HangEvent, unread: Sequence[UnreadFile]) -> JobEvidence:
     """The state of the ranks and what the dumps say besides."""
     return JobEvidence(
         world_size=event.world_size,
@@ -110,6 +120,7 @@ def _evidence_of(job: FlightJob, event: HangEvent) -> JobEvidence:
         doubted=_doubted(job),
         n_records=sum(len(one.dump.entries) for one in job.dumps.values()),
         missing=tuple(_missing(job, event)),
+        unread=tuple(unread),
     )
 
 

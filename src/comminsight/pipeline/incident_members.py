@@ -13,17 +13,20 @@ import msgspec
 
 from comminsight.errors import FormatError, InputError
 from comminsight.format.document import UNREADABLE
+from comminsight.format.expanding import GZIP, ZSTD, expanded_bytes
 from comminsight.format.layout import SEGMENT_MAGIC
-from comminsight.format.log_lines import GZIP, UTF16, ZSTD, blocks
+from comminsight.format.log_lines import UTF16, blocks
 from comminsight.format.log_reader import LogReader
 from comminsight.format.ras import is_ras, parse_ras
 from comminsight.format.rewrite import rewritten, rewritten_box, rewritten_json, rewritten_segment
 from comminsight.format.safe_pickle import is_pickle, load_plain
+from comminsight.format.unfolding import unfolded_size
 from comminsight.model.report import RunReport
 from comminsight.pipeline.masking import HOST_KEYS, Masker
 
 MAX_FILE_BYTES = 1 << 30
 MAX_DOCUMENT_BYTES = 64 << 20
+MAX_VALUES = 16 << 20  # of a pickle
 ODD_RATIO = 0.02  # of control characters, above which it is no text
 
 
@@ -127,8 +130,11 @@ def _read(path: Path) -> bytes:
 
 
 def _text(data: bytes, rewrite: Any, part: Part) -> bytes | None:
+    data = expanded_bytes(data, max_bytes=MAX_FILE_BYTES, path=str(part.path))
     if is_pickle(data):
         plain = load_plain(data[:MAX_DOCUMENT_BYTES], path=str(part.path))
+        if unfolded_size(plain, MAX_VALUES) > MAX_VALUES:
+            raise FormatError("unfolds to more than any dump holds", path=str(part.path))
         return _encoded(rewritten(plain, rewrite), part)
     if data.lstrip()[:1] in {b"{", b"["} and len(data) <= MAX_DOCUMENT_BYTES:
         try:

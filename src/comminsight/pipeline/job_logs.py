@@ -14,6 +14,7 @@ from comminsight.format.log_reader import LogReader
 from comminsight.model.job_evidence import JobLog, UnreadFile
 from comminsight.model.log_event import LogEvent
 from comminsight.model.verdict import Message
+from comminsight.pipeline.regular_file import open_regular
 
 MAX_EVENTS = 200_000  # of one log: a fault says what it is long before
 _RANK_IN_NAME = re.compile(r"rank[_\-.=]?(\d{1,7})(?!\d)", re.ASCII | re.IGNORECASE)
@@ -39,7 +40,10 @@ def read_log(path: Path) -> JobLog:
 
     Raises InputError for a compressed file that does not expand, OSError for one that vanished.
     """
-    with path.open("rb") as stream:
+    opened = open_regular(path)
+    if opened is None:
+        raise InputError("is no file", path=str(path))
+    with opened as stream:
         reader = LogReader(stream, file=str(path))
         events: list[LogEvent] = []
         for event in reader:

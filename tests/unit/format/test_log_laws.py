@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from comminsight.errors import InputError
 from comminsight.format import log_joined, log_nccl, log_prefix, log_reader
+from comminsight.format.expanding import GZIP, ZSTD
 from comminsight.format.log_joined import Joiner
-from comminsight.format.log_lines import GZIP, ZSTD
 from comminsight.format.log_reader import GATES, PLAIN, LogReader
 from comminsight.model.log_event import LogEvent, LogTally
 from tests.builders.logs import WRAPS, samples

@@ -10,8 +10,9 @@ import zstandard
 from msgspec.structs import replace
 
 from comminsight.errors import InputError
-from comminsight.format import log_lines
-from comminsight.format.log_lines import MAX_LINE_BYTES, READ_BYTES, blocks
+from comminsight.format import expanding, log_lines
+from comminsight.format.expanding import FREE_EXPANSION_BYTES, GZIP, READ_BYTES, ZSTD
+from comminsight.format.log_lines import MAX_LINE_BYTES, blocks
 from comminsight.format.log_reader import LogReader
 from comminsight.model.log_event import LogCode, LogEvent, LogTally
 from tests.builders.logs import samples
@@ -64,20 +65,20 @@ def test_events_do_not_depend_on_how_the_stream_is_handed_out() -> None:
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
 def test_a_bomb_is_refused_with_its_name_and_a_next_step(pack: object) -> None:
     assert callable(pack)
-    bomb = pack(b"0" * (log_lines.FREE_EXPANSION_BYTES + READ_BYTES))
+    bomb = pack(b"0" * (FREE_EXPANSION_BYTES + READ_BYTES))
     with pytest.raises(InputError, match=r"x\.log: expands to more than 300 times") as caught:
         read(bomb)
     assert caught.value.next_step
 
 
-@pytest.mark.parametrize("magic", [log_lines.GZIP, log_lines.ZSTD])
+@pytest.mark.parametrize("magic", [GZIP, ZSTD])
 def test_what_only_begins_like_a_compressed_file_is_refused(magic: bytes) -> None:
     with pytest.raises(InputError, match=r"x\.log: is no whole"):
         read(magic + b"\xff" * 100)
 
 
 def test_zstd_without_its_package_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_lines, "zstandard", None)
+    monkeypatch.setattr(expanding, "zstandard", None)
     with pytest.raises(InputError, match="zstandard") as caught:
         read(zstandard.compress(TEXT))
     assert "zstd -d" in caught.value.next_step

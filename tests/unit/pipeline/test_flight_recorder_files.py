@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import os
-import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import zstandard
 
+from comminsight.diagnosis import codes
 from comminsight.errors import InputError
 from comminsight.pipeline.flight_recorder import diagnose_flight_recorder
-from comminsight.pipeline.flight_recorder_files import numbers_in, read_dumps
+from comminsight.pipeline.flight_recorder_files import numbers_in, rank_by_name, read_dumps
 from tests.builders.flight_recorder import (
     T0,
     Call,
@@ -36,7 +39,7 @@ def job() -> FlightJob:
 )  # fmt: skip
 def test_any_naming_that_holds_the_rank(name: str, job: FlightJob, tmp_path: Path) -> None:
     paths = write_dumps(tmp_path, job, name=name)
-    dumps, others = read_dumps(paths)
+    dumps, others, _ = read_dumps(paths)
     assert [(one.global_rank, Path(one.source)) for one in dumps] == list(enumerate(paths))
     assert others == []
 
@@ -58,7 +61,7 @@ def test_a_number_that_contradicts_the_groups_is_not_the_rank(
 ) -> None:
     (path,) = write_dumps(tmp_path, job, ranks=[2], name="rank_{}")
     moved = path.rename(tmp_path / "rank_77")
-    (one,), _ = read_dumps([moved])
+    (one,), *_ = read_dumps([moved])
     assert one.global_rank == 2
 
 
@@ -72,20 +75,28 @@ def test_a_rank_that_nothing_tells_is_an_error_with_a_next_step(tmp_path: Path) 
     assert "dump_rank_3" in caught.value.next_step
 
 
-def test_two_forms_of_one_dump_are_one_and_two_attempts_are_refused(
-    job: FlightJob, tmp_path: Path
-) -> None:
+def test_two_forms_of_one_dump_are_one(job: FlightJob, tmp_path: Path) -> None:
     write_dumps(tmp_path, job, name="rank_{}.json", is_json=True)
     (with_frames, *_) = write_dumps(tmp_path, job, ranks=[0], name="rank_{}")
-    dumps, _ = read_dumps([tmp_path])
+    dumps, *_ = read_dumps([tmp_path])
     assert len(dumps) == 4
     assert dumps[0].source == str(with_frames)
-    shutil.copy(tmp_path / "rank_1.json", tmp_path / "later_rank_1.json")
+
+
+def test_two_dumps_of_a_rank_that_differ_tell_nothing_of_it(job: FlightJob, tmp_path: Path) -> None:
+    write_dumps(tmp_path, job, name="rank_{}")
     later = job.dump(1)
     later["entries"] = later["entries"][:-1]
-    (tmp_path / "later_rank_1.json").write_bytes(torch_pickle(later))
+    for name in ("later_rank_1", "z_rank_1"):
+        (tmp_path / name).write_bytes(torch_pickle(later))
+    dumps, _, unread = read_dumps([tmp_path])
+    assert [one.global_rank for one in dumps] == [0, 2, 3]
+    assert sorted(Path(one.file).name for one in unread) == [
+        "later_rank_1", "rank_1", "z_rank_1",
+    ]  # fmt: skip
+    assert {(one.rank, one.reason.code) for one in unread} == {(1, "unread.disagrees")}
     with pytest.raises(InputError, match=r"two dumps of rank 1 that differ: .*later_rank_1"):
-        read_dumps([tmp_path])
+        read_dumps([tmp_path / "rank_1", tmp_path / "later_rank_1"])
 
 
 def test_what_is_no_dump_is_passed_over_in_a_folder_and_refused_by_name(
@@ -96,7 +107,7 @@ def test_what_is_no_dump_is_passed_over_in_a_folder_and_refused_by_name(
     (tmp_path / "groups.json").write_text('{"0": {"ranks": [0, 1]}}')
     (tmp_path / ".hidden").write_bytes(b"\x80\x02N.")
     (tmp_path / "folder").mkdir()
-    dumps, others = read_dumps([tmp_path])
+    dumps, others, _ = read_dumps([tmp_path])
     assert (len(dumps), others) == (4, ["README.md", "groups.json"])
     for name in ("README.md", "nothing", "folder"):
         with pytest.raises(InputError, match=name):
@@ -116,3 +127,58 @@ def test_the_time_of_a_file_that_is_older_than_its_stamps_says_nothing(
     for path, written_ns in zip(paths, (T0 - 1, T0 + 60_000_000_000), strict=False):
         os.utime(path, ns=(written_ns, written_ns))
     assert [one.written_ns for one in read_dumps(paths)[0]][:2] == [0, T0 + 60_000_000_000]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
+def test_a_compressed_dump_reads_as_it_was(
+    pack: Callable[[bytes], bytes], job: FlightJob, tmp_path: Path
+) -> None:
+    plain = write_dumps(tmp_path, job)
+    wanted = read_dumps([tmp_path]).dumps
+    for path in plain:
+        path.with_suffix(".gz").write_bytes(pack(path.read_bytes()))
+        path.unlink()
+    assert [one.dump for one in read_dumps([tmp_path]).dumps] == [one.dump for one in wanted]
+
+
+@pytest.mark.parametrize("spoil", [
+    lambda data: data[: len(data) // 2],
+    lambda data: data.replace(b"entries", b"entrees").replace(b"K\x01", b"cos"),
+    lambda data: gzip.compress(data)[:-200],
+    lambda data: gzip.compress(data + b"\0" * (1 << 27)),
+    lambda data: b"",
+])  # fmt: skip
+def test_a_bad_dump_is_told_and_its_rank_is_unknown(
+    spoil: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    job = parallel_job(2, 2, 1)
+    job.host_stops[1] = 20
+    paths = write_dumps(tmp_path, job.play())
+    paths[1].write_bytes(spoil(paths[1].read_bytes()))
+    report = diagnose_flight_recorder(paths)
+    assert 1 not in report.sources
+    assert report.verdict.culprits == ()
+    assert report.verdict.coverage.ranks_missing == (1,)
+    (told,) = [one for one in report.verdict.missing if one.code == codes.MISSING_FILE]
+    assert told.params["source"] == str(paths[1])
+
+
+def test_a_bad_dump_of_the_last_rank_of_gloo_is_a_rank_that_nobody_knows(tmp_path: Path) -> None:
+    groups = {"0": Group("default_pg", (0, 1, 2, 3))}
+    job = FlightJob(groups, {r: [Call("0", "all_reduce")] * 6 for r in range(4)}, backend="gloo")
+    job.host_stops |= {2: 3}
+    paths = write_dumps(tmp_path, job.play())
+    assert diagnose_flight_recorder(paths).verdict.culprits == (2,)
+    paths[3].write_bytes(b"\x80\x02")
+    report = diagnose_flight_recorder(paths)
+    assert report.verdict.culprits == ()
+    assert report.verdict.coverage.ranks_missing == (3,)
+
+
+@pytest.mark.parametrize(
+    ("name", "rank"),
+    [("rank_3", 3), ("_dump_3", 3), ("a_dump_3", -1), ("dump", -1), ("rank_9999999", -1),
+     ("job12_dump_3", -1)],
+)  # fmt: skip
+def test_the_rank_of_a_bad_dump_is_told_by_how_the_others_are_named(name: str, rank: int) -> None:
+    assert rank_by_name(name, ["_dump_0", "job12_dump_1"]) == rank
