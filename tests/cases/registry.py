@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.cases import (
     class_01_dead_ranks,
     class_02_control_flow,
+    class_04_groups,
     class_05_stragglers,
     class_14_data,
     class_15_exposed,
@@ -33,6 +34,7 @@ CLASSES = {
 CASES: tuple[FieldCase, ...] = (
     *class_01_dead_ranks.CASES,
     *class_02_control_flow.CASES,
+    *class_04_groups.CASES,
     *class_05_stragglers.CASES,
     *class_14_data.CASES,
     *class_15_exposed.CASES,

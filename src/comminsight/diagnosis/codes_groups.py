@@ -52,6 +52,7 @@ ASK_RAS_AGAIN = "action.ask_ras_again"
 INIT_TOGETHER = "action.init_together"
 ORDER_KERNELS = "action.order_kernels"
 TAG_MESSAGES = "action.tag_messages"
+COMPILE_TOGETHER = "action.compile_together"
 
 CODES: dict[str, tuple[str, ...]] = {
     GROUP_CLAIM: ("ranks", "name", "desc", "members"),
@@ -90,4 +91,5 @@ CODES: dict[str, tuple[str, ...]] = {
     INIT_TOGETHER: ("ranks",),
     ORDER_KERNELS: ("ranks", "kernel"),
     TAG_MESSAGES: ("ranks",),
+    COMPILE_TOGETHER: (),
 }

@@ -43,11 +43,12 @@ class CallFrames(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rank says of a process group: its name and members (global ranks)."""
+    """What one rank says of a process group: its name, description and members (global ranks)."""
 
     global_rank: int
     name: str
     members: tuple[int, ...]
+    desc: str = ""
     comm_id: int = -1
     is_used: bool = True  # the rank enqueued something in it
 

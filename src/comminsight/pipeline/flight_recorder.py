@@ -169,7 +169,7 @@ def _groups(job: FlightJob) -> Iterator[GroupClaim]:
         for pg_id, group in groups_of(one.dump).items():
             if group.members:
                 yield GroupClaim(
-                    global_rank=rank, name=group.name, members=group.members,
+                    global_rank=rank, name=group.name, desc=group.desc, members=group.members,
                     comm_id=own.get(pg_id, -1), is_used=pg_id in used,
                 )  # fmt: skip
 

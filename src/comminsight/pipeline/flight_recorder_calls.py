@@ -62,6 +62,12 @@ class RankCalls:
     gate_id: int
     may_hide_p2p: bool
 
+    def is_of_gate(self, call: Call) -> bool:
+        """True for a send or receive of the batch that the oldest open call belongs to: all of a
+        batch are issued at once, under one number, and none of them holds another."""
+        same = (one for one in self.p2p if (one.pg_id, one.seq) == (call.pg_id, call.seq))
+        return call.first.is_p2p and any(one.record_id == self.gate_id for one in same)
+
     def in_flight(self) -> list[Call]:
         """The calls that are not over, oldest first."""
         both = (call for call in (*self.collectives, *self.p2p) if not call.is_over)

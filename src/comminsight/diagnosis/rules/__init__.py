@@ -9,6 +9,7 @@ from comminsight.diagnosis.rules.dark import dark_rule
 from comminsight.diagnosis.rules.data_holes import data_holes_rule
 from comminsight.diagnosis.rules.data_stamps import data_stamps_rule
 from comminsight.diagnosis.rules.exposure import exposure_rule
+from comminsight.diagnosis.rules.groups import group_rule
 from comminsight.diagnosis.rules.hang import hang_rule
 from comminsight.diagnosis.rules.no_overlap import no_overlap_rule
 from comminsight.diagnosis.rules.rank_ends import rank_ends_rule
@@ -33,6 +34,7 @@ from comminsight.diagnosis.rules.small_messages import small_messages_rule
 
 RULES: tuple[Rule, ...] = (
     recorded_rule,
+    group_rule,
     hang_rule,
     link_flap_rule,
     mtu_rule,

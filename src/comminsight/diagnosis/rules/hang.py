@@ -11,7 +11,11 @@ from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.hang import judge_hang
 from comminsight.diagnosis.log_origin import log_origin
 from comminsight.diagnosis.logged_ends import with_log_lines, with_logged_ends
+<<<<<<< Updated upstream
 from comminsight.diagnosis.long_work import as_long_work
+=======
+from comminsight.diagnosis.refinements import REFINEMENTS
+>>>>>>> Stashed changes
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.verdict import Cause, Confidence, Verdict
 
@@ -26,6 +30,8 @@ def hang_rule(job: JobEvidence) -> Iterator[Claim]:
         verdict = as_long_work(verdict, event, job.logs)
         if job.n_records:  # read from files of others: no recorder of our own was there
             verdict = _of_dumps(job, verdict)
+        for refine in REFINEMENTS:
+            verdict = refine(verdict, job)
         is_death = verdict.cause is Cause.RANK_DEAD and bool(job.logs)  # which tell the same
         explained = frozenset({Cause.RANK_DEAD} if is_death else ())
         yield Claim(verdict, explains=explained, explains_ranks=frozenset(verdict.culprits))
