@@ -12,6 +12,7 @@ import pytest
 
 from comminsight.cli.verbs import VERBS
 from comminsight.errors import ExitCode
+from comminsight.model.verdict import Cause
 from comminsight.pipeline.templates import parse, shipped_templates
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,6 +123,21 @@ def test_the_verb_table_is_the_programs() -> None:
     rows = [row for row in table_rows((DOCS / "verbs.md").read_text()) if len(row) == 3]
     documented = {row[0].strip("`"): row[1] for row in rows if row[0].startswith("`")}
     assert documented == {name: verb.help for name, verb in VERBS.items()}
+
+
+def test_every_cause_has_a_page_that_the_verdicts_link() -> None:
+    pages = {page.stem: page.read_text() for page in (DOCS / "causes").glob("*.md")}
+    linked = re.findall(r"\]\(causes/(\w+)\.md\)", (DOCS / "verdicts.md").read_text())
+    assert set(pages) == {cause.value for cause in Cause}
+    assert sorted(linked) == sorted(pages)
+    parts = ["How it is told", "What looks like it", "When it is not told", "What to do next"]
+    for cause, text in pages.items():
+        assert text.startswith(f"# {cause}\n\n**"), cause
+        assert re.findall(r"^## (.+)$", text, re.MULTILINE) == parts, cause
+        assert re.search(r"```text\n.+?```", text, re.DOTALL), cause
+        assert re.search(r"\n\*\*.+\?\*\*\n", text), cause
+        links = re.findall(r"\]\((\w+)\.md\)", text)
+        assert set(links) <= set(pages) - {cause}, cause
 
 
 def test_every_exit_code_is_documented() -> None:
