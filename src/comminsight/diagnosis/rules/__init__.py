@@ -5,32 +5,32 @@ from __future__ import annotations
 
 from comminsight.diagnosis.claim import Rule
 from comminsight.diagnosis.rules.arrival import arrival_rule
+from comminsight.diagnosis.rules.calls_agree import calls_agree_rule
+from comminsight.diagnosis.rules.chunk_latency import chunk_latency_rule
+from comminsight.diagnosis.rules.counter_effects import counter_effects_rule
 from comminsight.diagnosis.rules.dark import dark_rule
 from comminsight.diagnosis.rules.data_holes import data_holes_rule
 from comminsight.diagnosis.rules.data_stamps import data_stamps_rule
 from comminsight.diagnosis.rules.exposure import exposure_rule
 from comminsight.diagnosis.rules.groups import group_rule
 from comminsight.diagnosis.rules.hang import hang_rule
-from comminsight.diagnosis.rules.no_overlap import no_overlap_rule
-from comminsight.diagnosis.rules.rank_ends import rank_ends_rule
 from comminsight.diagnosis.rules.link_flap import link_flap_rule
-from comminsight.diagnosis.rules.mtu import mtu_rule
-from comminsight.diagnosis.rules.unreachable import unreachable_rule
-from comminsight.diagnosis.rules.unanswered import unanswered_rule
-from comminsight.diagnosis.rules.p2p_blocked import p2p_blocked_rule, p2p_off_rule
-from comminsight.diagnosis.rules.roce_loss import roce_loss_rule
-from comminsight.diagnosis.rules.nic_shared import nic_shared_rule
-from comminsight.diagnosis.rules.port_rate import ceiling_rule, nic_asymmetry_rule
 from comminsight.diagnosis.rules.many_hosts import many_hosts_rule
+from comminsight.diagnosis.rules.mtu import mtu_rule
+from comminsight.diagnosis.rules.nic_shared import nic_shared_rule
+from comminsight.diagnosis.rules.no_overlap import no_overlap_rule
+from comminsight.diagnosis.rules.nondeterminism import nondeterminism_rule
+from comminsight.diagnosis.rules.p2p_blocked import p2p_blocked_rule, p2p_off_rule
+from comminsight.diagnosis.rules.port_rate import ceiling_rule, nic_asymmetry_rule
+from comminsight.diagnosis.rules.rank_ends import rank_ends_rule
+from comminsight.diagnosis.rules.recorded import recorded_rule
+from comminsight.diagnosis.rules.roce_loss import roce_loss_rule
 from comminsight.diagnosis.rules.slow_place import slow_place_rule
 from comminsight.diagnosis.rules.slower_run import slower_run_rule
-from comminsight.diagnosis.rules.topology import topology_rule
-from comminsight.diagnosis.rules.nondeterminism import nondeterminism_rule
-from comminsight.diagnosis.rules.calls_agree import calls_agree_rule
-from comminsight.diagnosis.rules.chunk_latency import chunk_latency_rule
-from comminsight.diagnosis.rules.counter_effects import counter_effects_rule
-from comminsight.diagnosis.rules.recorded import recorded_rule
 from comminsight.diagnosis.rules.small_messages import small_messages_rule
+from comminsight.diagnosis.rules.topology import topology_rule
+from comminsight.diagnosis.rules.unanswered import unanswered_rule
+from comminsight.diagnosis.rules.unreachable import unreachable_rule
 
 RULES: tuple[Rule, ...] = (
     recorded_rule,

@@ -11,11 +11,8 @@ from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.hang import judge_hang
 from comminsight.diagnosis.log_origin import log_origin
 from comminsight.diagnosis.logged_ends import with_log_lines, with_logged_ends
-<<<<<<< Updated upstream
 from comminsight.diagnosis.long_work import as_long_work
-=======
 from comminsight.diagnosis.refinements import REFINEMENTS
->>>>>>> Stashed changes
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.verdict import Cause, Confidence, Verdict
 
