@@ -36,12 +36,13 @@ class Grade(StrEnum):
 class Expected:
     """What must be said: one of ``causes`` first, with exactly these culprits (None: the case is
     not about ranks), the causes ``also`` beside it, and each code of ``told`` somewhere in its
-    evidence, missing evidence or actions. No causes: nobody may be accused of anything."""
+    evidence, missing evidence or actions, each of ``places`` in the chain of the first. No causes: nobody may be accused of anything."""
 
     causes: tuple[Cause, ...] = ()
     culprits: tuple[int, ...] | None = None
     also: tuple[Cause, ...] = ()
     told: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
 
 
 SILENT = Expected()
@@ -99,6 +100,7 @@ def grade(verdicts: Sequence[Verdict], expected: Expected) -> Answer:
     main, others = found[0], {verdict.cause for verdict in found[1:]}
     is_cause = main.cause in expected.causes
     is_named = expected.culprits is None or main.culprits == tuple(sorted(expected.culprits))
+    is_named &= {link.value for link in main.chain}.issuperset(expected.places)
     is_beyond = others - set(expected.also) - set(expected.causes)
     if not (is_cause and is_named) or is_beyond:
         return Answer(Grade.WRONG, said)

@@ -104,7 +104,8 @@ def _times(one: RankSteps) -> np.ndarray:
     """Time in communication where it was measured, else of the whole step."""
     if len(one.communication_ns) == len(one.steps):
         return np.asarray(one.communication_ns, float)
-    return np.asarray(one.end_ns, float) - np.asarray(one.start_ns, float)
+    spans: np.ndarray = np.asarray(one.end_ns, float) - np.asarray(one.start_ns, float)
+    return spans
 
 
 def _limit(rates: np.ndarray) -> float:

@@ -21,8 +21,9 @@ RULE = "counter_effects"
 # errors of a port: what grows with mere traffic (bytes, packets, marks, pauses) is none
 ERROR_COUNTERS = LOSS_COUNTERS | {
     "symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors",
-    "local_ack_timeout_err", "rnr_nak_retry_err", "local_link_integrity_errors", "excessive_buffer_overrun_errors",
-    "replay_errors", "recovery_errors", "crc_flit_errors", "crc_data_errors",
+    "local_ack_timeout_err", "rnr_nak_retry_err", "local_link_integrity_errors",
+    "excessive_buffer_overrun_errors", "replay_errors", "recovery_errors", "crc_flit_errors",
+    "crc_data_errors",
 }  # fmt: skip
 SIGNIFICANT_RATIO = 0.05  # of the step time
 
