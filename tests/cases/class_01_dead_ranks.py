@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -123,12 +124,13 @@ def remote_crash(
 
 def killed_worker(folder: Path, *, n_ranks: int, culprit: int, by: str, form: str) -> Scene:
     """A worker vanishes; transfers with it fail, and watchdogs follow."""
+    stamp = "0414 16:00:51.000000"
     pid, host = pid_of(culprit), host_of(culprit)
     lines = init(range(n_ranks), world=n_ranks)
     said = {
         "ray": f"A worker died or was killed while executing a task by an unexpected system error."
                f" Worker ID: ab Worker PID: {pid} Worker exit type: SYSTEM_ERROR",
-        "torchrun": f"E0414 16:00:51.000000 99 torch/distributed/elastic/multiprocessing/api.py:"
+        "torchrun": f"E{stamp} 99 torch/distributed/elastic/multiprocessing/api.py:"
                     f"869] failed (exitcode: -9) local_rank: {culprit % 8} (pid: {pid}) of binary:"
                     " /usr/bin/python",
         "kernel": f"2026-04-14T16:00:50+00:00 {host} kernel: [ 50.250000] Out of memory: Killed "
@@ -142,9 +144,15 @@ def killed_worker(folder: Path, *, n_ranks: int, culprit: int, by: str, form: st
         late.append(nccl(50.6 + status / 2, rank, f"NET/IB: Got completion from peer "
                          f"10.0.0.5<4791> with status={status} opcode=0 len=0 vendor err 244",
                          level="WARN", source="transport/net_ib.cc:1295"))  # fmt: skip
-    late += waiting(650, others(n_ranks, culprit), seq=1, op="ALLGATHER")
-    write_logs(folder / "fault", [*lines, *kill, *late], form=form)
-    write_logs(folder / "twin", [*lines, *late], form=form)
+    given_up = waiting(650, others(n_ranks, culprit), seq=1, op="ALLGATHER")
+    write_logs(folder / "fault", [*lines, *kill, *late, *given_up], form=form)
+    # killed by its launcher after the others had given up: who began it is not known
+    after = [
+        dataclasses.replace(line, at_s=700.0, text=line.text.replace(stamp, "0414 16:11:40.000000"))
+        for line in kill
+    ]
+    write_logs(folder / "twin", [*lines, *given_up, *(after if by == "torchrun" else [])],
+               form=form)  # fmt: skip
     told = () if by == "kernel" else (codes_logs.MISSING_KERNEL_LOG,)
     return Scene(folder / "fault", Expected(DEAD, (culprit,), told=told), folder / "twin")
 

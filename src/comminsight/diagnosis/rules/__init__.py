@@ -14,7 +14,10 @@ from comminsight.diagnosis.rules.data_stamps import data_stamps_rule
 from comminsight.diagnosis.rules.exposure import exposure_rule
 from comminsight.diagnosis.rules.groups import group_rule
 from comminsight.diagnosis.rules.hang import hang_rule
+from comminsight.diagnosis.rules.heartbeat import heartbeat_rule
 from comminsight.diagnosis.rules.link_flap import link_flap_rule
+from comminsight.diagnosis.rules.log_hang import log_hang_rule
+from comminsight.diagnosis.rules.logged_work import logged_work_rule
 from comminsight.diagnosis.rules.many_hosts import many_hosts_rule
 from comminsight.diagnosis.rules.mtu import mtu_rule
 from comminsight.diagnosis.rules.nic_shared import nic_shared_rule
@@ -55,6 +58,9 @@ RULES: tuple[Rule, ...] = (
     chunk_latency_rule,
     p2p_off_rule,
     rank_ends_rule,
+    logged_work_rule,
+    log_hang_rule,
+    heartbeat_rule,
     data_stamps_rule,
     data_holes_rule,
     arrival_rule,
