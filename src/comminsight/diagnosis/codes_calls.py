@@ -28,6 +28,7 @@ NOTHING_PENDING = "evidence.nothing_pending"
 SERVING_RATE = "evidence.serving_rate"
 KERNEL_OPEN = "evidence.kernel_open"
 ON_CPU_GROUP = "evidence.on_cpu_group"
+FROZEN = "evidence.frozen"
 
 MISSING_RIGHT_PATH = "missing.right_path"
 MISSING_CALL_SITES = "missing.call_sites"
@@ -87,6 +88,8 @@ CODES: dict[str, tuple[str, ...]] = {
     SERVING_RATE: ("tokens_per_s", "n_running", "source"),
     KERNEL_OPEN: ("ranks", "kernel"),
     ON_CPU_GROUP: ("comm",),
+    # its recorder, which has a thread of its own, shows no sign; those of the other members do
+    FROZEN: ("rank", "silent_ns"),
     # which of the paths was meant
     MISSING_RIGHT_PATH: ("ranks",),
     MISSING_CALL_SITES: ("ranks",),

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from comminsight.diagnosis.cycle_pattern import first_use, have_called_all, off_pattern
+from comminsight.diagnosis.frozen import frozen_ranks
 from comminsight.diagnosis.open_calls import out_of_order
 from comminsight.diagnosis.presence import STANDSTILL_RATIO, WANTED, Instance, Observed
 from comminsight.diagnosis.stuck_op import IN_KERNEL, Stage, stage_of
@@ -197,6 +198,7 @@ def _judge_inside(observed: Observed, origin: Origin, rank: int) -> Finding | No
         if not gone:
             culprits = stuck_path(instance, observed.event.observed_mono_ns, needed_ns)
             cause = Cause.PEER_UNREACHABLE if culprits else Cause.ALL_PRESENT_STUCK
+            culprits = culprits or frozen_ranks(observed, instance)
         waiting = {*origin.victims, *instance.waiters, rank} - set(culprits)
         return Finding(cause, origin, culprits, tuple(sorted(waiting)), instance)
     return None

@@ -9,6 +9,7 @@ from comminsight.diagnosis.chain import op_name
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.cycle_pattern import off_pattern
 from comminsight.diagnosis.findings import Finding, skip_of, went_on
+from comminsight.diagnosis.frozen import frozen_evidence
 from comminsight.diagnosis.miscounts import missing_counts
 from comminsight.diagnosis.open_calls import call_orders
 from comminsight.diagnosis.presence import Instance, Observed
@@ -36,6 +37,7 @@ def evidence_of(observed: Observed, found: Finding, direct: tuple[int, ...]) -> 
         yield _instance_evidence(codes.LAGGING, instance, instance.lagging, done=done)
     elif instance is not None and instance.is_complete:
         yield _instance_evidence(codes.ALL_PRESENT, instance, instance.waiters)
+        yield from frozen_evidence(observed, instance, found.culprits)
     elif instance is not None and found.cause is Cause.NO_VERDICT:
         yield _instance_evidence(in_flight, instance, instance.waiters)
     elif instance is not None:

@@ -26,7 +26,7 @@ from comminsight.analysis.clock import SYNCHRONISING_OPS
 from comminsight.diagnosis.miscounts import Miscounts, miscounts_of
 from comminsight.diagnosis.stuck_op import BEFORE_KERNEL, IN_KERNEL, Stage, stage_of
 from comminsight.model.hang import GONE, HangEvent, InFlightOp, Presence, Progress, RankState
-from comminsight.model.ops import P2P_OPS, Op
+from comminsight.model.ops import P2P_OPS, Backend, Op
 from comminsight.model.topology import Communicator
 
 WANTED = (Presence.ABSENT, Presence.UNKNOWN, Presence.BEHIND)
@@ -216,14 +216,19 @@ def _with_lagging(instances: list[Instance], observed: Observed) -> list[Instanc
     found = []
     for one in instances:
         own = one
-        if _is_lagging(one) and one.age_ns >= needed_ns:
+        if _is_lagging(one, observed) and one.age_ns >= needed_ns:
             came = {rank: _come(presence) for rank, presence in one.presence.items()}
             own = replace(own, presence=came, lagging=one.waiters)
         found.append(own)
     return found
 
 
-def _is_lagging(instance: Instance) -> bool:
+def _is_lagging(instance: Instance, observed: Observed) -> bool:
+    """On gloo only where something is known of every member: the others' processes move the data,
+    and one that stands still after it has sent its own part holds up some and not all."""
+    is_gloo = instance.communicator.backend is Backend.GLOO
+    if is_gloo and not observed.states.keys() >= instance.presence.keys():
+        return False
     is_synchronising = not instance.key.is_p2p and instance.first_op.op in SYNCHRONISING_OPS
     seen = instance.presence.values()
     return is_synchronising and Presence.DONE in seen and Presence.ABSENT not in seen

@@ -17,7 +17,7 @@ from comminsight.report.verdict_text import (
     HANG_CAUSES,
     SLOW_CAUSES,
     headline,
-    is_open_link,
+    meaning_name,
     no_verdict_headline,
     write_verdict,
 )
@@ -72,9 +72,7 @@ def _write_headline(page: Page, report: RunReport) -> None:
         words.text(
             "verdict.line",
             cause=first.cause.value,
-            meaning=words.word(
-                "meaning", "SLOW_LINK_OPEN" if is_open_link(first) else first.cause.value
-            ),
+            meaning=words.word("meaning", meaning_name(first)),
             confidence=words.word("confidence", first.confidence.value),
         )
     )

@@ -86,6 +86,7 @@ def headline(verdict: Verdict, report: RunReport, words: Catalogue) -> str:
 _HEADLINE_BY_EVIDENCE = (
     (Cause.RANK_DEAD, "evidence.left", "headline.RANK_LEFT"),
     (Cause.ALL_PRESENT_STUCK, "evidence.lagging", "headline.LAGGING"),
+    (Cause.ALL_PRESENT_STUCK, "evidence.frozen", "headline.FROZEN"),
     (Cause.GROUP_MISUSE, "evidence.group_claim", "headline.GROUPS_DIFFER"),
     (Cause.NO_VERDICT, "evidence.recurs_rotating", "headline.DELAY_WANDERS"),
     (Cause.NO_VERDICT, "evidence.pending", "headline.PENDING"),
@@ -116,6 +117,14 @@ def _headline_code(verdict: Verdict) -> tuple[str, dict[str, MessageParam]]:
     if is_open_link(verdict):
         return "headline.SLOW_LINK_OPEN", {"comm": "", **said["evidence.transfer"]}
     return f"headline.{verdict.cause}", {}
+
+
+def meaning_name(verdict: Verdict) -> str:
+    """The name of the sentence that says what the verdict means: its cause, or a form of it."""
+    if is_open_link(verdict):
+        return "SLOW_LINK_OPEN"
+    is_frozen = _headline_code(verdict)[0] == "headline.FROZEN"
+    return "FROZEN" if is_frozen else verdict.cause.value
 
 
 def is_open_link(verdict: Verdict) -> bool:

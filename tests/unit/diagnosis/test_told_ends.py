@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from comminsight.diagnosis import codes
 from comminsight.diagnosis.hang import judge_hang
 from comminsight.model.hang import HangEvent, InFlightOp, SkippedOp
+from comminsight.model.ops import Backend
 from comminsight.model.verdict import Cause, Verdict
 from tests.unit.diagnosis.events import AG, AR, BC, RECV, SEND, came, comm, event, op, state
 
@@ -42,6 +43,15 @@ def test_one_member_without_evidence_does_not_hide_that_it_has_ended() -> None:
     verdict = judge_hang(
         told(4, [op(1, 2, AR, 5)], [came(0, 2, 5), came(3, 2, 5)], states={2: None}), COMMS
     )
+    assert (verdict.cause, verdict.culprits) == (Cause.ALL_PRESENT_STUCK, (1,))
+
+
+def test_on_gloo_a_member_without_evidence_may_hold_it_for_some_and_not_for_others() -> None:
+    communicators = (*COMMS[:2], replace(WORLD, backend=Backend.GLOO))
+    stuck, over = [op(1, 2, AR, 5)], [came(0, 2, 5), came(3, 2, 5)]
+    verdict = judge_hang(told(4, stuck, over, states={2: None}), communicators)
+    assert (verdict.cause, verdict.culprits) == (Cause.NO_VERDICT, ())
+    verdict = judge_hang(told(4, stuck, [*over, came(2, 2, 5)]), communicators)
     assert (verdict.cause, verdict.culprits) == (Cause.ALL_PRESENT_STUCK, (1,))
 
 
