@@ -72,36 +72,45 @@ class _Line:
 
 def divergence(observed: Observed, mismatch: Mismatch) -> Divergence:
     """How the sides of a mismatch differ, as far as their calls are known."""
-    ranks = [rank for group in mismatch.groups for rank in group]
-    lines = _lines(observed, mismatch, ranks)
+    calls = _calls_of(observed, mismatch)
+    told = compared(calls) if calls else None
+    return told or Divergence(mismatch.groups, not mismatch.is_tied, None)
+
+
+def compared(calls: Mapping[int, Sequence[CalledOp]]) -> Divergence | None:
+    """The sides of the first call that differs between ranks, of those who made one there; None
+    where none does. The calls of a rank are of one communicator, without a gap, and those of all
+    ranks begin with the same one."""
+    lines = _lines(calls)
     if not lines:
-        return Divergence(mismatch.groups, not mismatch.is_tied, None)
+        return None
     by_call: dict[Signature, list[int]] = {}
     for rank, line in lines.items():
         by_call.setdefault(line.behind[0], []).append(rank)
-    sides = sorted(
-        (tuple(sorted(own)) for own in by_call.values()), key=lambda own: (-len(own), own)
-    )
-    is_tied = len(sides) > 1 and len(sides[0]) == len(sides[1])
+    own_sides = (tuple(sorted(own)) for own in by_call.values())
+    sides = sorted(own_sides, key=lambda own: (-len(own), own))
+    is_tied = len(sides[0]) == len(sides[1])
     pattern = None
     if is_tied and (kept := _side_of_pattern(sides, lines)) is not None:
         sides.sort(key=lambda own: own != kept[0])
         is_tied, pattern = False, kept[1]
-    heads = [
-        max((lines[rank] for rank in side), key=lambda line: len(line.behind)) for side in sides
-    ]
+    heads = [max((lines[rank] for rank in side), key=_n_behind) for side in sides]
     found = tuple(alignment(heads[0].behind, head.behind) for head in heads[1:])
-    some = next(iter(lines.values()))
     return Divergence(
-        tuple(sides), not is_tied, _cause(found, is_tied=is_tied), found, pattern, some.n_before,
-        {rank: line.calls[line.n_before] for rank, line in lines.items()},
+        tuple(sides), not is_tied, _cause(found, is_tied=is_tied), found, pattern,
+        heads[0].n_before, {rank: line.calls[line.n_before] for rank, line in lines.items()},
     )  # fmt: skip
 
 
-def _lines(observed: Observed, mismatch: Mismatch, ranks: Sequence[int]) -> dict[int, _Line]:
-    """Per rank the calls from the first number on that all of them know, without a gap; empty where
-    some rank's are not known, or do not differ."""
+def _n_behind(line: _Line) -> int:
+    return len(line.behind)
+
+
+def _calls_of(observed: Observed, mismatch: Mismatch) -> dict[int, list[CalledOp]]:
+    """Per rank the calls from the first number on that all of them know; empty where those of some
+    rank are not known."""
     comm_id = mismatch.instance.key.comm_id
+    ranks = {rank for group in mismatch.groups for rank in group}
     own = {
         history.global_rank: [call for call in history.calls if call.comm_id == comm_id]
         for history in observed.event.histories
@@ -111,13 +120,27 @@ def _lines(observed: Observed, mismatch: Mismatch, ranks: Sequence[int]) -> dict
         return {}
     first_seq = max(calls[0].match_seq for calls in own.values())
     cut = {rank: _unbroken(calls, first_seq) for rank, calls in own.items()}
-    if not all(cut.values()):
+    reach = {rank: calls[-1].match_seq if calls else 0 for rank, calls in cut.items()}
+    return cut if min(reach.values()) >= mismatch.instance.key.match_seq else {}
+
+
+def _lines(calls: Mapping[int, Sequence[CalledOp]]) -> dict[int, _Line]:
+    """The calls of the ranks that made one where the first one differs; empty where none does."""
+    signatures = {rank: [signature(call) for call in own] for rank, own in calls.items()}
+    n_before = _n_alike(list(signatures.values()))
+    told = {rank: own for rank, own in calls.items() if len(own) > n_before}
+    if len({signatures[rank][n_before] for rank in told}) < 2:
         return {}
-    signatures = {rank: [signature(call) for call in calls] for rank, calls in cut.items()}
-    n_before = n_common(list(signatures.values()))
-    if any(len(calls) <= n_before for calls in cut.values()):
-        return {}
-    return {rank: _Line(calls, signatures[rank], n_before) for rank, calls in cut.items()}
+    return {rank: _Line(own, signatures[rank], n_before) for rank, own in told.items()}
+
+
+def _n_alike(sequences: Sequence[Sequence[Signature]]) -> int:
+    """How many calls are the same on all who made that many."""
+    longest = max(map(len, sequences), default=0)
+    n = n_common([own for own in sequences if own])
+    while n < longest and len({own[n] for own in sequences if len(own) > n}) == 1:
+        n += 1
+    return n
 
 
 def _unbroken(calls: Sequence[CalledOp], first_seq: int) -> list[CalledOp]:
