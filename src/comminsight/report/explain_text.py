@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from comminsight.errors import InputError
 from comminsight.model.reference import evidence_ref, op_ref_text, parse_reference, verdict_ref
 from comminsight.model.report import RunReport
-from comminsight.model.verdict import Cause, ChainLink, Evidence, Verdict
+from comminsight.model.verdict import ChainLink, Evidence, Verdict
 from comminsight.report.catalogue import Catalogue
 from comminsight.report.page import Page
 from comminsight.report.verdict_text import (
@@ -28,10 +28,9 @@ MAX_EVIDENCE = 12
 # what each further check would be evidence of, were it there
 CHECKS: dict[str, frozenset[str]] = {
     "log": frozenset({"log"}),
-    "hardware": frozenset({"counter", "kernel", "host", "link"}),
-    "stacks": frozenset({"stack", "frames"}),
+    "hardware": frozenset({"counter", "host"}),
+    "stacks": frozenset({"stack"}),
 }
-NOTHING_TO_CHECK = frozenset({Cause.HEALTHY})
 
 
 def find_verdict(report: RunReport, wanted: str) -> int:
@@ -144,8 +143,9 @@ def _references(entry: Evidence, number: int, place: int) -> Iterator[str]:
 
 
 def open_checks(verdict: Verdict) -> list[str]:
-    """The kinds of evidence that would decide further and are not there yet."""
-    if verdict.cause in NOTHING_TO_CHECK:
+    """The kinds of evidence that would decide further and are not there yet; none for a verdict
+    that speaks of no ranks."""
+    if not (verdict.culprits or verdict.victims):
         return []
     kinds = {entry.kind for entry in verdict.evidence}
     return [name for name, told_by in CHECKS.items() if not kinds & told_by]

@@ -1,0 +1,96 @@
+"""After which step an op hangs, and in which phase ops like it lay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from comminsight.analysis.alignment import AlignedStep
+from comminsight.analysis.stop_place import STEPS_ASKED, last_step, usual_phase
+from comminsight.model.step import Phase, PhaseKind, StepSummary
+from comminsight.model.topology import SessionIdentity
+from comminsight.model.trace import ClockOffsets, RankTrace, RunTrace
+from tests.builders import MS, Stream
+
+FORWARD, BACKWARD, BUBBLE = PhaseKind.FORWARD, PhaseKind.BACKWARD, PhaseKind.BUBBLE
+STEP_MS = 100
+
+
+def trace_of(n_steps: int) -> RunTrace:
+    """Rank 1: in each step an all_gather at 10 ms and all_reduces at 60 ms and 80 ms."""
+    stream = Stream()
+    for step in range(n_steps):
+        at_ms = float(STEP_MS * step)
+        stream.allgather(at_ms + 10, 2)
+        stream.allreduce(at_ms + 60, 2)
+        stream.allreduce(at_ms + 80, 2)
+    rank = RankTrace(
+        session=SessionIdentity(session_id="s", global_rank=1), ops=stream.batch(),
+        comm_ids=np.array([-1, 7]),
+    )  # fmt: skip
+    return RunTrace(ranks=(rank,), communicators=(), steps={}, clocks=ClockOffsets(), world_size=2)
+
+
+def steps_of(
+    trace: RunTrace, n_steps: int, *phases: tuple[PhaseKind, int, int]
+) -> list[AlignedStep]:
+    begin_ns = int(trace.ranks[0].ops["start_ns"][0]) - 10 * MS
+    made = []
+    for number in range(n_steps):
+        at_ns = begin_ns + number * STEP_MS * MS
+        own = tuple(Phase(kind, at_ns + a * MS, at_ns + b * MS) for kind, a, b in phases)
+        evidence = None
+        summary = StepSummary(
+            session_id="s", global_rank=1, step=number, template="t", template_version=1,
+            template_file_version=1, first=evidence, last=evidence, start_ns=at_ns,
+            end_ns=at_ns + 99 * MS, phases=own,
+        )  # fmt: skip
+        made.append(AlignedStep(number + 40, {1: summary}))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("phases", "op", "phase"),
+    [
+        ([(FORWARD, 0, 50), (BACKWARD, 50, 99)], "all_reduce", "backward"),
+        ([(FORWARD, 0, 50), (BACKWARD, 50, 99)], "all_gather", "forward"),
+        ([(FORWARD, 0, 70), (BACKWARD, 70, 99)], "all_reduce", ""),  # in two of them
+        ([(BACKWARD, 50, 70)], "all_reduce", ""),  # one in none
+        ([(BUBBLE, 0, 99)], "all_reduce", ""),  # what overlaps the others tells no place
+        ([(BUBBLE, 0, 99), (BACKWARD, 50, 99)], "all_reduce", "backward"),
+        ([], "all_reduce", ""),
+        ([(BACKWARD, 0, 99)], "broadcast", ""),  # no such op in the steps
+        ([(BACKWARD, 0, 99)], "no_op", ""),
+    ],
+)
+def test_the_phase_is_that_of_all_ops_like_it(
+    phases: list[tuple[PhaseKind, int, int]], op: str, phase: str
+) -> None:
+    trace = trace_of(4)
+    assert usual_phase(trace, steps_of(trace, 4, *phases), 1, 7, op) == phase
+
+
+def test_only_the_communicator_of_the_op_and_its_rank_count() -> None:
+    trace = trace_of(4)
+    steps = steps_of(trace, 4, (BACKWARD, 0, 99))
+    assert usual_phase(trace, steps, 1, 6, "all_reduce") == ""
+    assert usual_phase(trace, steps, 0, 7, "all_reduce") == ""
+    assert usual_phase(trace, [], 1, 7, "all_reduce") == ""
+
+
+def test_what_was_otherwise_long_ago_does_not_count() -> None:
+    trace = trace_of(STEPS_ASKED + 1)
+    steps = steps_of(trace, STEPS_ASKED + 1, (BACKWARD, 0, 99))
+    first = steps[0].members[1]
+    steps[0].members[1] = replace(first, phases=())
+    assert usual_phase(trace, steps, 1, 7, "all_reduce") == "backward"
+    steps[1].members[1] = replace(steps[1].members[1], phases=())
+    assert usual_phase(trace, steps, 1, 7, "all_reduce") == ""
+
+
+def test_the_last_step_is_that_of_the_first_rank_that_has_one() -> None:
+    steps = steps_of(trace_of(3), 3)
+    assert last_step(steps, (0, 1)) == (1, 42)
+    assert last_step(steps, (0, 5)) is None
+    assert last_step([], (1,)) is None
