@@ -7,6 +7,7 @@ from tests.cases import (
     class_02_control_flow,
     class_04_groups,
     class_05_stragglers,
+    class_07_transport,
     class_14_data,
     class_15_exposed,
 )
@@ -36,6 +37,7 @@ CASES: tuple[FieldCase, ...] = (
     *class_02_control_flow.CASES,
     *class_04_groups.CASES,
     *class_05_stragglers.CASES,
+    *class_07_transport.CASES,
     *class_14_data.CASES,
     *class_15_exposed.CASES,
 )

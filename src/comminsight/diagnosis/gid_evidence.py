@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from comminsight.analysis.gid_table import (
     GidScope,
+    Port,
     drifts,
     port_of,
     routed_index,
@@ -25,7 +26,7 @@ from comminsight.model.verdict import Confidence, Evidence, Message
 
 INDEX_NAME = "NCCL_IB_GID_INDEX"
 INDEX_CODES = frozenset({LogCode.NCCL_ENV, LogCode.ENVIRONMENT})
-MIN_FAILED_PAIRS = 3  # distinct pairs of rails
+MIN_FAILED_PAIRS = 3  # distinct pairs of ports
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +140,11 @@ def _wrong_entry(
 
 def _cross_rail(job: JobEvidence, errors: Sequence[TransportError]) -> Reason | None:
     """All pairs that failed are of two rails, and pairs of one rail worked."""
-    ends = [_rails(job, error) for error in errors]
-    failed = {pair for pair in ends if pair is not None}
-    if None in ends or len(failed) < MIN_FAILED_PAIRS or any(a == b for a, b in failed):
-        return None
     rails = _rail_of_port(job)
+    ends = {_ends(job, error) for error in errors}
+    failed = {(rails.get(a), rails.get(b)) for a, b in ends}
+    if len(ends) < MIN_FAILED_PAIRS or any(None in pair or pair[0] == pair[1] for pair in failed):
+        return None
     good = [
         (rails.get(_port(row.devices[0])), rails.get(_port(row.devices[1])))
         for row in job.bandwidth
@@ -152,19 +153,17 @@ def _cross_rail(job: JobEvidence, errors: Sequence[TransportError]) -> Reason | 
     worked = [pair for pair in good if None not in pair]
     if not worked or any(a != b for a, b in worked):
         return None
-    pairs = [f"{a}-{b}" for a, b in sorted(failed)]
+    pairs = sorted(f"{a}-{b}" for a, b in failed)
     said = told(codes.CROSS_RAIL, kind="log", pairs=pairs, n_good=len(worked))
     return Reason((said,), (message(codes.CROSS_NIC_OFF),), confidence=Confidence.HIGH)
 
 
-def _rails(job: JobEvidence, error: TransportError) -> tuple[int, int] | None:
-    rails = _rail_of_port(job)
+def _ends(job: JobEvidence, error: TransportError) -> tuple[Port, Port]:
+    """The ports at both ends, ("", "") for one that nothing names."""
     device = error.told("device")
     local = (error.host, device) if device else port_of(error.told("local_gid"), job.hosts.gids)
     remote = port_of(error.told("remote_gid"), job.hosts.gids)
-    if local is None or remote is None or local not in rails or remote not in rails:
-        return None
-    return rails[local], rails[remote]
+    return local or ("", ""), remote or ("", "")
 
 
 def _rail_of_port(job: JobEvidence) -> dict[tuple[str, str], int]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from comminsight.analysis.host_events import has_kernel_log, host_events, killed_ranks
-from comminsight.analysis.log_ranks import ranks_of
-from comminsight.analysis.placement import hosts_of_ranks, ranks_on
+from comminsight.analysis.log_ranks import LogRanks, ranks_of
+from comminsight.analysis.placement import hosts_of_ranks, ranks_at, ranks_on
 from comminsight.analysis.transport_errors import (
     TransportError,
     peers_of,
@@ -34,8 +34,7 @@ def unreachable_rule(job: JobEvidence) -> Iterator[Claim]:
     if not errors or killed_ranks(job.logs, ranks):
         return
     reason = gid_reason(job, errors) or _stalled_host(job, errors)
-    by_rank = hosts_of_ranks(job, ranks)
-    culprits = ranks_on(reason.hosts, by_rank) if reason is not None else ()
+    culprits = _at_fault(job, ranks, errors, reason) if reason is not None else ()
     reporting = reporters(errors)
     found = Finding(
         rule=RULE,
@@ -55,6 +54,17 @@ def unreachable_rule(job: JobEvidence) -> Iterator[Claim]:
         explains=CONSEQUENCES - {Cause.PEER_UNREACHABLE},
         explains_ranks=frozenset(reporting),
     )
+
+
+def _at_fault(
+    job: JobEvidence, ranks: LogRanks, errors: Sequence[TransportError], reason: Reason
+) -> tuple[int, ...]:
+    """The ranks at the end at fault: those that send by its port, else those of its host that tell
+    an error, else all of its host."""
+    users = [r for host in reason.hosts for r in ranks_at(job.links, host, reason.device)]
+    telling = reporters([error for error in errors if error.host in reason.hosts])
+    own = ranks_on(reason.hosts, hosts_of_ranks(job, ranks))
+    return tuple(sorted(users)) or telling or own
 
 
 def is_first_use(errors: Sequence[TransportError]) -> bool | None:
