@@ -7,7 +7,7 @@ from comminsight.lab.job import JOBS
 from comminsight.lab.options import parse
 from comminsight.lab.step_calls import P2P, calls_of, deviated, members_of
 
-N_SEEDS = 25
+N_SEEDS = 12
 ONE_GROUP = {"missing_collective", "extra_collective", "shape_mismatch", "dtype_mismatch"}
 
 
