@@ -28,12 +28,12 @@ MODEL_RATIO = 0.1  # of a gain, for what waits for what is itself inferred
 class Part:
     """What is to behave like its peers, masks by number, None for nothing.
 
-    The work of ``ranks (n_ranks,)`` and the transfers they take part in: each becomes like the
-    middle rank, with ``is_joint`` like the ranks outside of the part, with ``is_stage`` their
-    stage like the other stages. The transfers of ``links``; those of ``op_classes``, which also
-    become like they usually are. ``perhaps (n_ranks,)``: ranks whose late work may be this part's
-    doing, which counts in the high bound alone (the end of a send that is buffered is not that of
-    the transfer, and what is missing reads as work of the receiver).
+    The work of ``ranks (n_ranks,)``: each becomes like the middle rank, with ``is_joint`` like the
+    ranks outside of the part, with ``is_stage`` their stage like the other stages. The transfers of
+    ``links``; those of ``op_classes``, which also become like they usually are. ``perhaps
+    (n_ranks,)``: ranks whose late work may be this part's doing, which counts in the high bound
+    alone (the end of a buffered send is not that of the transfer, and what is missing reads as
+    work of the receiver).
     """
 
     ranks: np.ndarray | None = None
@@ -58,6 +58,7 @@ class WhatIf:
 
     def __init__(self, steps: Sequence[LabelledStep], stage_of_rank: np.ndarray) -> None:
         """``stage_of_rank (n_ranks,)`` numbers pipeline stages from 0, all 0 without."""
+        self._n_ranks = len(stage_of_rank)
         every = grids_of(steps)
         self._batches, self._labels, self._grids = every.batches, every.labels, every.grids
         self._graphs = [
@@ -98,6 +99,13 @@ class WhatIf:
         alone = {int(grid.ranks[0]) for grid in self._grids if len(grid.ranks) == 1}
         return tuple(sorted(alone))
 
+    def has_peers(self, ranks: np.ndarray) -> bool:
+        """Does somebody outside of ``ranks (n_ranks,)`` run the program of each of them?"""
+        mixed = [
+            bool((~ranks[grid.ranks]).any()) for grid in self._grids if ranks[grid.ranks].any()
+        ]
+        return bool(mixed) and all(mixed)
+
     def step_ns(self) -> float:
         """Mean time from one step's end to the next one's, without steps that took more than twice
         as long as the middle one (pauses, evaluation) and without the first where others are."""
@@ -110,6 +118,24 @@ class WhatIf:
             spans = [(b.end_ns.max(axis=1) - b.entry_ns.min(axis=1)).mean() for b in self._batches]
             return float(np.mean(spans)) if spans else 0.0
         return float(times[times <= 2 * np.median(times)].mean())
+
+    def rank_excess_ns(self) -> np.ndarray:
+        """How much of each rank's work is beyond the peers at most, ``(n_ranks,)``, a sum over the
+        steps: whom it is worth to replay."""
+        excess_ns = np.zeros(self._n_ranks)
+        for batch, work in zip(self._batches, self._work, strict=True):
+            own = work[-1].sum(axis=0)
+            excess_ns += np.bincount(batch.layout.rank, own, minlength=self._n_ranks)
+        return excess_ns
+
+    def link_excess_ns(self, n_links: int) -> np.ndarray:
+        """The same of the transfers of each link, ``(n_links,)``."""
+        excess_ns = np.zeros(n_links + 1)
+        for own, transfer in zip(self._labels, self._transfer, strict=True):
+            excess_ns += np.bincount(
+                own.link % (n_links + 1), transfer[-1].sum(axis=0), n_links + 1
+            )
+        return excess_ns[:n_links]
 
     def gains(self, parts: Sequence[Part]) -> list[Gain]:
         """The gain of each part, in their order; zeros where no step can be replayed."""
@@ -154,8 +180,6 @@ class WhatIf:
             own = part.ranks[layout.rank]
             source = self._stages if part.is_stage else self._work if joint is None else joint
             work = source[b] * own
-            if not part.is_stage:
-                rows |= _touched(layout.instance, own)
         if part.links is not None:
             rows |= part.links[labels.link]
         if part.op_classes is not None:
@@ -216,14 +240,6 @@ def _gain(means_ns: np.ndarray) -> Gain:
     low, expected, high = np.maximum(means_ns, 0).tolist()
     wider_low, wider_high = expected * (1 - MODEL_RATIO), expected * (1 + MODEL_RATIO)
     return Gain(min(low, wider_low), expected, max(high, wider_high))
-
-
-def _touched(instance: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """Rows of the instances in which one of the rows ``own`` takes part."""
-    takes_part = np.zeros(int(instance.max()) + 1, bool)
-    takes_part[instance[own]] = True
-    touched: np.ndarray = takes_part[instance]
-    return touched
 
 
 def _padded(durations: np.ndarray, n_rows: int) -> np.ndarray:

@@ -62,7 +62,7 @@ def barrier_places(batches: Sequence[StepBatch], grid: Grid) -> np.ndarray:
     is_early = waited_ns > MIN_WAIT_RATIO * work_ns
     # in every step all but those that came last waited for nearly all of their time there
     enough = np.count_nonzero(is_early, axis=1) * 2 >= n_ranks
-    follows = _spread(after_ns, is_early) <= MAX_SPREAD_RATIO * _spread(work_ns, is_early)
+    follows = _spread(after_ns, is_early) < MAX_SPREAD_RATIO * _spread(work_ns, is_early)
     places: np.ndarray = np.flatnonzero(never_before & enough.all(axis=0) & follows)
     return places
 

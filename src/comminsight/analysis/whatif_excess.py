@@ -5,8 +5,8 @@ the program in the same step, so a step that is heavy for all is nobody's loss. 
 either: what differs from them within their own noise is kept.
 
 - *expected*: what of a rank's step is beyond the usual one in the middle of all steps, by more than
-  chance allows, and what is beyond that by more than ``NOISE_LIMIT`` times the noise in at least
-  ``MIN_EVENTS`` steps;
+  chance allows, and what is beyond that by more than ``NOISE_LIMIT`` times the noise in a fifth of
+  the steps;
 - *low*: as expected, but the rank becomes like the slowest of its peers, and chance counts against
   the gain;
 - *high*: every op becomes as short as with the fastest peer.
@@ -22,7 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 
 NOISE_LIMIT = 4.0
-MIN_EVENTS = 3  # steps; what happened less often happens to anybody
+MIN_EVENTS = 3  # steps; what happened less often happens to anybody,
+MIN_EVENT_RATIO = 0.2  # and what happened in fewer of the steps
 _LOW, _MIDDLE = 0.1, 0.4  # quantiles one standard deviation apart, on the side that no fault moves
 STAGE_RATIO = 0.05  # by which parts that do different work differ without a fault
 PEER_RATIO = (
@@ -141,7 +142,8 @@ def _removed(
     lasting = np.maximum(lasting, 0)
     event = np.where(total - lasting > limit, np.maximum(total - lasting, 0), 0)
     n_events = np.count_nonzero(event, axis=0)
-    expected = _shared(beyond, lasting + event * (n_events >= MIN_EVENTS))
+    recurs = n_events >= max(MIN_EVENTS, MIN_EVENT_RATIO * len(mine))
+    expected = _shared(beyond, lasting + event * recurs)
     alike = peer_ratio / np.sqrt(n_peers) if n_peers else 0.0
     unsure = np.maximum(slowest, 0) + chance + alike * np.abs(usual).sum(axis=2)
     sure = lasting - unsure * (lasting > 0)

@@ -14,7 +14,7 @@ import numpy as np
 from comminsight.analysis.program import MAX_LAG
 
 LEAST_SLOPE = 0.5  # between 1, the start follows the end, and 0, it does not care
-_OUTLIER = 5.0  # median deviations from the middle beyond which a delay counts no more
+MIN_WEIGHT_RATIO = 0.1  # of the variation of the rank with the most; less says nothing
 
 
 def steady_waits(
@@ -41,19 +41,17 @@ def steady_waits(
 
 
 def _is_unmoved(taken_ns: np.ndarray, waited_ns: np.ndarray) -> np.ndarray:
-    """Per place: does the time a rank takes clearly not grow with the time it would have waited?"""
-    y, x = _around_middle(taken_ns), _around_middle(waited_ns)
-    square = np.maximum((x * x).sum(axis=(0, 1)), 1.0)
-    slope = (x * y).sum(axis=(0, 1)) / square
-    n = max(y.shape[0] * y.shape[1] - y.shape[1] - 1, 1)
-    error = np.sqrt(((y - slope * x) ** 2).sum(axis=(0, 1)) / n / square)
-    unmoved: np.ndarray = slope + error < LEAST_SLOPE
-    return unmoved
+    """Per place: do most ranks clearly not take longer when they would have waited longer?
 
-
-def _around_middle(values_ns: np.ndarray) -> np.ndarray:
-    """Each rank about its own middle, without the weight of outliers."""
-    centred = values_ns - np.median(values_ns, axis=0)
-    limit = _OUTLIER * np.median(np.abs(centred), axis=0)
-    clipped: np.ndarray = np.clip(centred, -limit, limit)
-    return clipped
+    A rank that is itself late some of the time takes longer while it waits less, whatever it waits
+    for: each rank is asked for itself, and the few cannot outvote the others.
+    """
+    y, x = taken_ns - taken_ns.mean(axis=0), waited_ns - waited_ns.mean(axis=0)
+    square = (x * x).sum(axis=0)
+    slope = (x * y).sum(axis=0) / np.maximum(square, 1.0)
+    n = max(len(y) - 2, 1)
+    error = np.sqrt(((y - slope * x) ** 2).sum(axis=0) / n / np.maximum(square, 1.0))
+    is_asked = square > MIN_WEIGHT_RATIO * square.max(axis=0)
+    is_unmoved = is_asked & (slope + error < LEAST_SLOPE)
+    most: np.ndarray = 2 * is_unmoved.sum(axis=0) > is_asked.sum(axis=0)
+    return most

@@ -31,6 +31,9 @@ VERBS: dict[str, Verb] = {
     "steps": Verb(
         "comminsight.cli.steps", "list the training steps, their phases, and what changed"
     ),
+    "whatif": Verb(
+        "comminsight.cli.whatif", "say what a step would gain if a part behaved like its peers"
+    ),
     "templates": Verb("comminsight.cli.templates", "say why which step template was taken"),
     "template": Verb("comminsight.cli.template", "propose a step template from a run (learn)"),
     "calibrate": Verb(

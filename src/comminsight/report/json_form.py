@@ -19,6 +19,7 @@ from comminsight.model.report import REPORT_SCHEMA_VERSION, RunReport, StepRow
 from comminsight.model.template_view import TemplateView
 from comminsight.model.verdict import Coverage, Message, Verdict
 from comminsight.model.views import VIEW_SCHEMA_VERSION, OpStories, StepOps, TemplateScore
+from comminsight.model.what_if import WhatIfReport
 
 SCHEMA_ID = "urn:comminsight:schema:"
 EPOCH_SUFFIX = "_real_ns"
@@ -98,6 +99,11 @@ def template_scores_json(scores: Sequence[TemplateScore]) -> bytes:
 def template_view_json(view: TemplateView) -> bytes:
     """How the templates were chosen, scored and checked; sentences are codes."""
     return _document(view)
+
+
+def what_if_json(report: WhatIfReport) -> bytes:
+    """The gains of all parts that were tried."""
+    return _document(report)
 
 
 def verdict_json(report: RunReport, number: int) -> bytes:

@@ -24,7 +24,9 @@ from comminsight.report import numbers
 
 LANGUAGES = ("en", "zh")
 # each a file of sentences beside that of the language
-TOPICS: tuple[str, ...] = ("calls", "data", "explain", "groups", "job", "link", "logs", "speed")
+TOPICS: tuple[str, ...] = (
+    "calls", "data", "explain", "groups", "job", "link", "logs", "speed", "what_if",
+)  # fmt: skip
 ENDINGS = frozenset({"s", "es"})  # of nouns: grammar of one language, no parameter of a message
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")

@@ -1,0 +1,33 @@
+"""Which what-ifs say something: bounds that decide nothing are called so, with the reason."""
+
+from __future__ import annotations
+
+from comminsight.model.verdict import Message
+
+MIN_STEPS = 5
+MAX_WIDTH_RATIO = (
+    0.1  # of the step: bounds further apart than this, and than the gain, decide nothing
+)
+
+FEW_STEPS = "what_if.few_steps"
+NO_PEERS = "what_if.no_peers"
+WIDE = "what_if.wide"
+
+
+def cannot_tell(
+    low_ns: float, expected_ns: float, high_ns: float, *, step_ns: float, n_steps: int,
+    has_peers: bool = True,
+) -> Message | None:  # fmt: skip
+    """Why the bounds of a gain decide nothing; None where they do.
+
+    Wide bounds around a large gain still say that there is one: it is the gain that must be larger
+    than what is not known about it.
+    """
+    if n_steps < MIN_STEPS:
+        return Message(FEW_STEPS, {"n_steps": n_steps, "n_needed": MIN_STEPS})
+    if not has_peers:
+        return Message(NO_PEERS, {})
+    width_ns = high_ns - low_ns
+    if width_ns > MAX_WIDTH_RATIO * step_ns and width_ns > expected_ns:
+        return Message(WIDE, {"low_ns": round(low_ns), "high_ns": round(high_ns)})
+    return None
