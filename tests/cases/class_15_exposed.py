@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from comminsight.model.activity import Activity
 from comminsight.model.bandwidth import BandwidthRow
-from comminsight.model.job_evidence import JobEvidence
+from comminsight.model.host_facts import HostFacts, PortState
+from comminsight.model.job_evidence import JobEvidence, JobLog
+from comminsight.model.log_event import LogCode, LogEvent
 from comminsight.model.ops import Op
 from comminsight.model.verdict import Cause
 from tests.builders.activities import comm, compute, in_steps, on_ranks
@@ -126,6 +130,32 @@ def bytes_at_the_end(folder: Path, *, n_ranks: int, n_ops: int, backward_us: flo
     )
 
 
+def nodes_no_faster(
+    folder: Path, *, n_ranks: int, network: str, rate_gbs: float, busbw_gbs: float
+) -> Scene:
+    """Many nodes are no faster than one: over sockets beside fast ports, or at the ceiling of the
+    ports with communication that nothing hides. In the twin nobody looked at ports or traces."""
+    line = LogEvent(
+        code=LogCode.NCCL_NETWORK, file="0.log", line=7, text=f"NCCL INFO Using network {network}",
+        values={"network": network},
+    )  # fmt: skip
+    logs = (JobLog(file="0.log", events=(line,), rank=0),)
+    hosts = ("node-a", "node-b")
+    rows = (BandwidthRow(op=Op.ALL_REDUCE, size_bytes=256 * MB, busbw_gbs=busbw_gbs, hosts=hosts),)
+    ports = tuple(
+        PortState(host=host, device="mlx5_0", state="active", rate_gbs=rate_gbs) for host in hosts
+    )
+    step = [compute(0, 0, 10_000), comm(0, Op.ALL_REDUCE, 10_000, 90_000, size_bytes=256 * MB)]
+    known = job(n_ranks, step, 100_000.0, n_steps=6)
+    is_socket = network == "Socket"
+    causes = (Cause.SLOW_LINK,) if is_socket else (Cause.EXPOSED_COMM,)
+    return Scene(
+        replace(known, logs=logs, bandwidth=rows, hosts=HostFacts(ports=ports)),
+        Expected(causes, None, () if is_socket else (Cause.NO_OVERLAP_BY_DEPENDENCY,)),
+        JobEvidence(world_size=n_ranks, logs=logs),
+    )
+
+
 CASES: tuple[FieldCase, ...] = (
     FieldCase(
         127,
@@ -170,6 +200,19 @@ CASES: tuple[FieldCase, ...] = (
         tuple(
             {"n_ranks": n, "n": k, "outer_us": o, "inner_us": i, "is_one_stream": True}
             for n, k, o, i in ((8, 6, 12_000, 23_000), (4, 32, 500, 700), (16, 10, 900, 300))
+        ),
+    ),
+    FieldCase(
+        132,
+        "many nodes no faster than one",
+        nodes_no_faster,
+        tuple(
+            {"n_ranks": n, "network": w, "rate_gbs": r, "busbw_gbs": b}
+            for n, w, r, b in (
+                (32, "Socket", 50.0, 1.1),
+                (16, "Socket", 25.0, 4.0),
+                (16, "IB", 50.0, 46.0),
+            )
         ),
     ),
 )

@@ -20,6 +20,7 @@ DARK = "evidence.dark"
 ARRIVALS = "evidence.arrivals"
 BY_ORDER = "evidence.by_order"
 ALIGNED = "evidence.aligned"
+SOCKETS = "evidence.sockets"
 
 MISSING_KNEE = "missing.knee"
 MISSING_BASELINE = "missing.baseline"
@@ -36,6 +37,7 @@ EARLIER_BUCKETS = "action.earlier_buckets"
 CAPTURE_AGAIN = "action.capture_again"
 NAME_KERNELS = "action.name_kernels"
 BENCH_BASELINE = "action.bench_baseline"
+USE_PORTS = "action.use_ports"
 
 CODES: dict[str, tuple[str, ...]] = {
     # a median over steps and ranks, and its share of the step
@@ -62,6 +64,8 @@ CODES: dict[str, tuple[str, ...]] = {
     BY_ORDER: ("n",),
     # how far clocks were moved at most, and how far ends still differ
     ALIGNED: ("shift_ns", "residual_ns"),
+    # what the fastest active port carries, and what was reached
+    SOCKETS: ("rate_gbs", "busbw_gbs"),
     MISSING_KNEE: (),
     MISSING_BASELINE: ("name",),
     MISSING_OPS: ("ranks",),
@@ -76,6 +80,7 @@ CODES: dict[str, tuple[str, ...]] = {
     CAPTURE_AGAIN: (),
     NAME_KERNELS: (),
     BENCH_BASELINE: (),
+    USE_PORTS: (),
 }
 
 MEASURES: tuple[str, ...] = ("exposed_ns", "exposed_ratio", "overlap_ratio", "n_small_ops")

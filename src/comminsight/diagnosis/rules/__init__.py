@@ -29,6 +29,7 @@ from comminsight.diagnosis.rules.rank_ends import rank_ends_rule
 from comminsight.diagnosis.rules.recorded import recorded_rule
 from comminsight.diagnosis.rules.roce_loss import roce_loss_rule
 from comminsight.diagnosis.rules.slow_place import slow_place_rule
+from comminsight.diagnosis.rules.slow_transport import slow_transport_rule
 from comminsight.diagnosis.rules.slower_run import slower_run_rule
 from comminsight.diagnosis.rules.small_messages import small_messages_rule
 from comminsight.diagnosis.rules.topology import topology_rule
@@ -50,6 +51,7 @@ RULES: tuple[Rule, ...] = (
     many_hosts_rule,
     slow_place_rule,
     ceiling_rule,
+    slow_transport_rule,
     slower_run_rule,
     topology_rule,
     nondeterminism_rule,
