@@ -7,7 +7,11 @@ from tests.cases import (
     class_02_control_flow,
     class_04_groups,
     class_05_stragglers,
+    class_05c_links,
+    class_07_bandwidth,
     class_07_transport,
+    class_09_topology,
+    class_11_sums,
     class_14_data,
     class_15_exposed,
 )
@@ -37,7 +41,11 @@ CASES: tuple[FieldCase, ...] = (
     *class_02_control_flow.CASES,
     *class_04_groups.CASES,
     *class_05_stragglers.CASES,
+    *class_05c_links.CASES,
+    *class_07_bandwidth.CASES,
     *class_07_transport.CASES,
+    *class_09_topology.CASES,
+    *class_11_sums.CASES,
     *class_14_data.CASES,
     *class_15_exposed.CASES,
 )

@@ -55,7 +55,7 @@ def op_speeds(rows: Sequence[BandwidthRow], others: Sequence[BandwidthRow]) -> l
     return found
 
 
-def spread(rows: Iterable[BandwidthRow]) -> tuple[float, float]:
+def spread(rows: Sequence[BandwidthRow]) -> tuple[float, float]:
     """The lowest and the highest bandwidth of rows of like ops, (0, 0) without any."""
     low = [row.low_gbs or row.busbw_gbs for row in rows]
     high = [row.high_gbs or row.busbw_gbs for row in rows]

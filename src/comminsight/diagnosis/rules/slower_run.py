@@ -157,7 +157,7 @@ def _slower_said(job: JobEvidence, found: Comparison) -> Iterator[Evidence]:
         codes.RUN_SLOWER, ops=ops, busbw_gbs=measured["busbw_gbs"],
         usual_gbs=measured["usual_gbs"],
     )  # fmt: skip
-    low, high = spread(row for row in job.bandwidth if row.op == found.slow[0].op)
+    low, high = spread([row for row in job.bandwidth if row.op == found.slow[0].op])
     if low < WIDE_RATIO * high and len({row.size_bytes for row in job.bandwidth}) == 1:
         yield told(codes.RUN_SPREAD, low_gbs=low, high_gbs=high)
     if found.fine:
