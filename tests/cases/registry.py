@@ -12,6 +12,7 @@ from tests.cases import (
     class_07_transport,
     class_09_topology,
     class_11_sums,
+    class_08_init,
     class_14_data,
     class_15_exposed,
 )
@@ -46,6 +47,7 @@ CASES: tuple[FieldCase, ...] = (
     *class_07_transport.CASES,
     *class_09_topology.CASES,
     *class_11_sums.CASES,
+    *class_08_init.CASES,
     *class_14_data.CASES,
     *class_15_exposed.CASES,
 )

@@ -5,20 +5,28 @@ from __future__ import annotations
 
 from comminsight.diagnosis.claim import Rule
 from comminsight.diagnosis.rules.arrival import arrival_rule
+from comminsight.diagnosis.rules.ascend import ascend_rule
 from comminsight.diagnosis.rules.calls_agree import calls_agree_rule
 from comminsight.diagnosis.rules.chunk_latency import chunk_latency_rule
 from comminsight.diagnosis.rules.counter_effects import counter_effects_rule
 from comminsight.diagnosis.rules.dark import dark_rule
 from comminsight.diagnosis.rules.data_holes import data_holes_rule
 from comminsight.diagnosis.rules.data_stamps import data_stamps_rule
+from comminsight.diagnosis.rules.duplicate_gpu import duplicate_gpu_rule
 from comminsight.diagnosis.rules.exposure import exposure_rule
+from comminsight.diagnosis.rules.fingerprint import fingerprint_rule
+from comminsight.diagnosis.rules.gloo_sizes import gloo_sizes_rule
 from comminsight.diagnosis.rules.groups import group_rule
 from comminsight.diagnosis.rules.hang import hang_rule
 from comminsight.diagnosis.rules.heartbeat import heartbeat_rule
+from comminsight.diagnosis.rules.init_network import init_network_rule
+from comminsight.diagnosis.rules.init_stuck import init_stuck_rule
 from comminsight.diagnosis.rules.link_flap import link_flap_rule
 from comminsight.diagnosis.rules.log_hang import log_hang_rule
+from comminsight.diagnosis.rules.logged_calls import logged_calls_rule
 from comminsight.diagnosis.rules.logged_work import logged_work_rule
 from comminsight.diagnosis.rules.many_hosts import many_hosts_rule
+from comminsight.diagnosis.rules.mismatch_echo import mismatch_echo_rule
 from comminsight.diagnosis.rules.mtu import mtu_rule
 from comminsight.diagnosis.rules.nic_shared import nic_shared_rule
 from comminsight.diagnosis.rules.no_overlap import no_overlap_rule
@@ -28,6 +36,7 @@ from comminsight.diagnosis.rules.port_rate import ceiling_rule, nic_asymmetry_ru
 from comminsight.diagnosis.rules.rank_ends import rank_ends_rule
 from comminsight.diagnosis.rules.recorded import recorded_rule
 from comminsight.diagnosis.rules.roce_loss import roce_loss_rule
+from comminsight.diagnosis.rules.serving import serving_rule
 from comminsight.diagnosis.rules.slow_place import slow_place_rule
 from comminsight.diagnosis.rules.slow_transport import slow_transport_rule
 from comminsight.diagnosis.rules.slower_run import slower_run_rule
@@ -40,6 +49,12 @@ RULES: tuple[Rule, ...] = (
     recorded_rule,
     group_rule,
     hang_rule,
+    fingerprint_rule,
+    logged_calls_rule,
+    mismatch_echo_rule,
+    gloo_sizes_rule,
+    ascend_rule,
+    serving_rule,
     link_flap_rule,
     mtu_rule,
     unreachable_rule,
@@ -63,6 +78,9 @@ RULES: tuple[Rule, ...] = (
     logged_work_rule,
     log_hang_rule,
     heartbeat_rule,
+    init_stuck_rule,
+    duplicate_gpu_rule,
+    init_network_rule,
     data_stamps_rule,
     data_holes_rule,
     arrival_rule,

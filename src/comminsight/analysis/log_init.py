@@ -1,0 +1,147 @@
+"""How far each rank came in making the communicator of all ranks, by NCCL's own lines."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from comminsight.analysis.log_faults import ECHOES, TIMEOUTS
+from comminsight.analysis.log_order import apart_at_least_ns
+from comminsight.analysis.log_ranks import INIT_CODES, LogRanks, short_host
+from comminsight.model.job_evidence import JobLog
+from comminsight.model.log_event import ClockKind, LogCode, LogEvent
+
+GIVEN_UP = ECHOES | TIMEOUTS | {LogCode.TORCH_UNIQUE_ID, LogCode.NCCL_CONNECT_FAILED}
+
+
+class InitPhase(StrEnum):
+    """The last phase that a rank showed. NOT_BEGUN needs lines of the rank that show none."""
+
+    NOT_BEGUN = "not_begun"
+    BEGUN = "begun"
+    CONNECTING = "connecting"
+    COMPLETE = "complete"
+
+
+@dataclass(frozen=True, slots=True)
+class LogInit:
+    """``phases`` by rank; a rank without a line of its own is not in it. ``local_ranks`` are the
+    places on their nodes. ``has_stopped``: something gave up, or time went by, after it began.
+    ``lasted_ns`` is how long at least, 0 where no stamp tells."""
+
+    world_size: int
+    phases: dict[int, InitPhase]
+    local_ranks: dict[int, int]
+    hosts: dict[int, str]
+    has_stopped: bool
+    lasted_ns: int
+
+    def ranks(self, *phases: InitPhase) -> tuple[int, ...]:
+        """The ranks that came so far and no further, ascending."""
+        return tuple(sorted(r for r, phase in self.phases.items() if phase in phases))
+
+
+def log_init(logs: Sequence[JobLog], ranks: LogRanks, *, patience_ns: int) -> LogInit:
+    """The phases of the communicator of all ranks, one that was not split off another; it stands
+    still where it has not ended ``patience_ns`` after it began."""
+    begun: dict[int, LogEvent] = {}
+    phases: dict[int, InitPhase] = {}
+    local_ranks: dict[int, int] = {}
+    hosts: dict[int, str] = {}
+    for log in logs:
+        for event in log.events:
+            rank = ranks.rank_of(log, event)
+            if rank < 0:
+                continue
+            phase = _phase(event, ranks.world_size)
+            phases[rank] = max(phases.get(rank, InitPhase.NOT_BEGUN), phase, key=_ORDER.index)
+            if phase is InitPhase.BEGUN:
+                begun.setdefault(rank, event)
+            if (local := _local_rank(event, ranks.world_size)) >= 0:
+                local_ranks[rank] = local
+            if event.host and event.code in INIT_CODES:
+                hosts[rank] = short_host(event.host)
+    for log in logs:
+        if log.rank >= 0:
+            phases.setdefault(log.rank, InitPhase.NOT_BEGUN)
+    lasted_ns = _lasted_ns(logs, begun)
+    gave_up = any(event.code in GIVEN_UP for log in logs for event in log.events)
+    return LogInit(
+        ranks.world_size, phases, local_ranks, hosts,
+        has_stopped=gave_up or lasted_ns >= patience_ns, lasted_ns=lasted_ns,
+    )  # fmt: skip
+
+
+_ORDER = [InitPhase.NOT_BEGUN, InitPhase.BEGUN, InitPhase.CONNECTING, InitPhase.COMPLETE]
+_CONNECTING = frozenset(
+    {LogCode.NCCL_CHANNEL, LogCode.NCCL_CHANNEL_RANKS, LogCode.NCCL_RING, LogCode.NCCL_TREES,
+     LogCode.NCCL_CONNECTED, LogCode.NCCL_COMM_LAYOUT}
+)  # fmt: skip
+
+
+def _phase(event: LogEvent, world: int) -> InitPhase:
+    if event.code in _CONNECTING:
+        return InitPhase.CONNECTING
+    is_whole = event.values.get("n_ranks") == world and "parent" not in event.values
+    if event.code not in INIT_CODES or not is_whole:
+        return InitPhase.NOT_BEGUN
+    is_complete = event.code is LogCode.NCCL_INIT_COMPLETE
+    return InitPhase.COMPLETE if is_complete else InitPhase.BEGUN
+
+
+def _local_rank(event: LogEvent, world: int) -> int:
+    """The place on its node, as the layout of the communicator or the device tells it."""
+    if event.values.get("n_ranks") != world:
+        return -1
+    value = event.values.get("comm_local_rank", event.values.get("cuda_device", -1))
+    return value if isinstance(value, int) else -1
+
+
+def _lasted_ns(logs: Sequence[JobLog], begun: dict[int, LogEvent]) -> int:
+    """From the first line of init to the last stamp of any log that compares with it."""
+    ends = [end for log in logs if (end := _last_stamp(log)) is not None]
+    apart = (apart_at_least_ns(first, end) or 0 for first in begun.values() for end in ends)
+    return max(apart, default=0)
+
+
+def _last_stamp(log: JobLog) -> LogEvent | None:
+    """The latest stamp of the log as a line of it; None where it has none."""
+    times = [event.time for event in log.events]
+    times = [time for time in (*times, log.tail.time) if time.kind is not ClockKind.NONE]
+    if not times:
+        return None
+    last = max(times, key=lambda time: time.ns)
+    return LogEvent(
+        code=LogCode.NCCL_WARN, file=log.file, line=0, text="", time=last, host=log.host
+    )
+
+
+def every_nth(local_ranks: Sequence[int]) -> int:
+    """The distance of places that stand equally far apart, 0 where they do not."""
+    steps = {b - a for a, b in itertools.pairwise(local_ranks)}
+    return steps.pop() if len(steps) == 1 else 0
+
+
+def claimed_twice(logs: Sequence[JobLog], ranks: LogRanks) -> dict[int, dict[str, set[str]]]:
+    """Ranks (by what their prefix or file calls them) that made communicators of one size under
+    several ids on several hosts: host to ids, by rank."""
+    found: dict[int, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for log in logs:
+        for event in log.events:
+            rank = event.rank if event.rank >= 0 else log.rank
+            comm_hash = event.values.get("comm_hash")
+            is_first = event.code is LogCode.NCCL_INIT_START and "parent" not in event.values
+            if rank >= 0 and is_first and event.comm_rank == rank and isinstance(comm_hash, str):
+                found[rank][short_host(event.host)].add(comm_hash)
+    return {
+        rank: dict(hosts)
+        for rank, hosts in found.items()
+        if len(hosts) > 1 and _is_apart(list(hosts.values()))
+    }
+
+
+def _is_apart(ids: list[set[str]]) -> bool:
+    return all(not (a & b) for place, a in enumerate(ids) for b in ids[place + 1 :])

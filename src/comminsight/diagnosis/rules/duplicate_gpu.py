@@ -1,0 +1,79 @@
+"""Two ranks of one communicator on one GPU."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from comminsight.analysis.log_init import InitPhase, log_init
+from comminsight.analysis.log_ranks import INIT_CODES, LogRanks, ranks_of, short_host
+from comminsight.diagnosis import codes_logs as logs
+from comminsight.diagnosis.claim import Claim
+from comminsight.diagnosis.codes import message
+from comminsight.diagnosis.link_verdict import Finding, Place, link_verdict
+from comminsight.diagnosis.rules.init_stuck import PATIENCE_NS
+from comminsight.model.job_evidence import JobEvidence
+from comminsight.model.log_event import LogCode, LogEvent
+from comminsight.model.verdict import Cause, Confidence, Evidence
+
+RULE = "duplicate_gpu"
+CONSEQUENCES = frozenset({Cause.INIT_STUCK, Cause.RANK_DEAD, Cause.RANK_NOT_ENTERED})
+
+
+def duplicate_gpu_rule(job: JobEvidence) -> Iterator[Claim]:
+    """DUPLICATE_GPU of the ranks that NCCL names, or whose lines of init have one bus id on one
+    host in a communicator that is not complete."""
+    if not job.logs:
+        return
+    ranks = ranks_of(job.logs, job.world_size)
+    pairs = dict(_warned(job)) or dict(_begun(job, ranks))
+    for (host, bus_id), (culprits, event) in sorted(pairs.items()):
+        said = message(logs.SAME_GPU, ranks=list(culprits), bus_id=bus_id, host=host)
+        found = Finding(
+            rule=RULE, cause=Cause.DUPLICATE_GPU,
+            confidence=Confidence.HIGH if event.code in WARNED else Confidence.MEDIUM,
+            culprits=culprits, place=Place(node=host),
+            evidence=(Evidence(kind="log", message=said, text=event.text),),
+            next_actions=(message(logs.BIND_GPUS, ranks=list(culprits)),),
+        )  # fmt: skip
+        yield Claim(link_verdict(job, found), event.time, CONSEQUENCES)
+
+
+WARNED = frozenset({LogCode.NCCL_DUPLICATE_GPU})
+Pairs = tuple[tuple[str, str], tuple[tuple[int, ...], LogEvent]]
+
+
+def _warned(job: JobEvidence) -> Iterator[Pairs]:
+    """NCCL's own line, once per GPU: both ranks are those of the communicator."""
+    found: dict[tuple[str, str], set[int]] = defaultdict(set)
+    lines: dict[tuple[str, str], LogEvent] = {}
+    for log in job.logs:
+        for event in log.events:
+            if event.code in WARNED:
+                host = short_host(event.host or log.host)
+                place = host, _bus(event)
+                other = event.values.get("other_comm_rank", -1)
+                found[place] |= {event.comm_rank, other if isinstance(other, int) else -1}
+                lines.setdefault(place, event)
+    for place, ranks in found.items():
+        yield place, (tuple(sorted(ranks - {-1})), lines[place])
+
+
+def _begun(job: JobEvidence, ranks: LogRanks) -> Iterator[Pairs]:
+    init = log_init(job.logs, ranks, patience_ns=PATIENCE_NS)
+    if not init.has_stopped or init.ranks(InitPhase.COMPLETE):
+        return
+    found: dict[tuple[str, str], dict[int, LogEvent]] = defaultdict(dict)
+    for log in job.logs:
+        for event in log.events:
+            is_whole = event.values.get("n_ranks") == ranks.world_size
+            if event.code in INIT_CODES and is_whole and event.values.get("bus_id"):
+                place = short_host(event.host or log.host), _bus(event)
+                found[place].setdefault(ranks.rank_of(log, event), event)
+    for place, own in found.items():
+        if len(own) > 1 and -1 not in own and place[0]:
+            yield place, (tuple(sorted(own)), next(iter(own.values())))
+
+
+def _bus(event: LogEvent) -> str:
+    return str(event.values.get("bus_id", "")).removeprefix("0x")
