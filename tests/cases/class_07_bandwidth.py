@@ -63,10 +63,10 @@ def collapse(
         twin = replace(fault, hosts=HostFacts(ports=same))
     else:
         twin = replace(fault, bandwidth=tuple(curve(op, (), 0.4, 22.0)))
+    told = (codes.COUNTERS_STILL, codes.MISSING_LOSS_COUNTERS)
     if rises:
-        told, culprits = (codes.COUNTER_ROSE, codes.SIZE_DIP), (1,)
-    else:
-        told, culprits = (codes.COUNTERS_STILL, codes.MISSING_LOSS_COUNTERS), ()
+        told = (codes.COUNTER_ROSE, codes.SIZE_DIP)
+    culprits = (1,) if rises else ()
     return Scene(fault, Expected((Cause.ROCE_LOSS,), culprits, told=told), twin)
 
 

@@ -36,7 +36,8 @@ class Grade(StrEnum):
 class Expected:
     """What must be said: one of ``causes`` first, with exactly these culprits (None: the case is
     not about ranks), the causes ``also`` beside it, and each code of ``told`` somewhere in its
-    evidence, missing evidence or actions, each of ``places`` in the chain of the first. No causes: nobody may be accused of anything."""
+    evidence, missing evidence or actions, each of ``places`` in the chain of the first. No causes:
+    nobody may be accused of anything."""
 
     causes: tuple[Cause, ...] = ()
     culprits: tuple[int, ...] | None = None
