@@ -1,11 +1,8 @@
-"""``python -m comminsight.lab.score``: plants faults in real jobs and counts what is made of them.
+"""Plants faults in real jobs, and counts what is made of them: see ``tools/score_lab.py``.
 
 Every case is a job of its own under ``comminsight run``; its ranks are forked by ``fork_server``,
 so that none has to import torch. Judged are the report of the run and, where the job was stopped
 while it hung, the Flight Recorder dumps of its ranks.
-
---kind late_rank --seed 17    one case again (its run is kept with --keep DIR)
---seeds 9 --healthy 50        so many of each kind
 """
 
 from __future__ import annotations
