@@ -19,6 +19,7 @@ from comminsight.diagnosis.rules.gloo_sizes import gloo_sizes_rule
 from comminsight.diagnosis.rules.groups import group_rule
 from comminsight.diagnosis.rules.hang import hang_rule
 from comminsight.diagnosis.rules.heartbeat import heartbeat_rule
+from comminsight.diagnosis.rules.idle import idle_rule
 from comminsight.diagnosis.rules.init_network import init_network_rule
 from comminsight.diagnosis.rules.init_stuck import init_stuck_rule
 from comminsight.diagnosis.rules.link_flap import link_flap_rule
@@ -78,6 +79,7 @@ RULES: tuple[Rule, ...] = (
     logged_work_rule,
     log_hang_rule,
     heartbeat_rule,
+    idle_rule,
     init_stuck_rule,
     duplicate_gpu_rule,
     init_network_rule,
