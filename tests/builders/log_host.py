@@ -127,6 +127,13 @@ def surroundings(made: Job) -> list[Sample]:
         Sample(C.LONG_WORK, "Running tokenizer on dataset (num_proc=8): 40% 4/10",
                {"kind": "tokeniz", "done_pct": 40}),
         Sample(C.LONG_WORK, "saving checkpoint at iteration 500 to /data", {"kind": "saving"}),
+        Sample(C.LONG_WORK, "[I torch/_inductor] Compiling a graph for dynamic shape",
+               {"kind": "Compiling"}),
+        Sample(C.LONG_WORK, "AUTOTUNE mm(4096x1024, 1024x4096)", {"kind": "mm"}),
+        Sample(C.HANG_SUSPECTED, "training hang detected: no progress for 900 s",
+               {}),
+        Sample(C.HANG_SUSPECTED, "ERROR Job is hung, sending SIGABRT"),
+        Sample(C.HANG_SUSPECTED, "WARNING no progress in the last 900s", {"stuck_s": 900}),
         Sample(C.HOST_INTERFACE, "3: enp90s0np0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 9000 qdisc",
                {"interface": "enp90s0np0"}),
         Sample(C.HOST_ARCHITECTURE, f"Linux {made.host} 6.8.0-1 #1 SMP 2026 aarch64 aarch64"

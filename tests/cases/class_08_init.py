@@ -66,7 +66,7 @@ def wrong_bridge(
     """A few ranks offer a bridge of their own host. In the twin interfaces have other names on
     other nodes, and their addresses reach each other."""
     faces = {rank: ("eth0", f"10.0.{rank // 8}.{rank + 1}") for rank in range(n_ranks)}
-    odd = faces | {rank: (face, address) for rank in culprits}
+    odd = faces | dict.fromkeys(culprits, (face, address))
     renamed = faces | {rank: ("ens3", f"10.0.9.{rank + 1}") for rank in culprits}
     begun = began(range(n_ranks), world=n_ranks)
     end = [gave_up(900, rank) for rank in range(n_ranks) if rank not in culprits]
@@ -129,7 +129,7 @@ def filtered(folder: Path, *, n_ranks: int, name: str, mark: str, failing: int) 
 def no_store(
     folder: Path, *, n_ranks: int, address: str, port: int, listens: str, form: str
 ) -> Scene:
-    """Clients of other nodes give up on the store. In the twin one attempt fails and is repeated."""
+    """Clients of other nodes give up on the store. In the twin an attempt fails and is repeated."""
     far = range(8, n_ranks)
     heard = [Line(1.0, 0, f"[c10d] The server socket has started to listen on {listens}:{port}.",
                   source="socket.cpp:446")] if listens else []  # fmt: skip
@@ -153,7 +153,7 @@ def no_store(
 
 
 def no_route(folder: Path, *, n_ranks: int, peer: str, said: str, form: str) -> Scene:
-    """Connections to one address find no route. In the twin somebody was refused and tried again."""
+    """Connections to one address find no route. In the twin some were refused and tried again."""
     far = range(n_ranks // 2, n_ranks)
     begun = began(range(n_ranks), world=n_ranks)
     failed = [
@@ -242,7 +242,7 @@ CASES: tuple[FieldCase, ...] = (
     FieldCase(70, "the store is out of reach", no_store, variants(
         "n_ranks address port listens form",
         (16, "10.0.0.1", 29500, "172.17.0.9", "mixed"), (24, "10.3.0.1", 6000, "", "files"),
-        (12, "head-0", 29400, "0.0.0.0", "docker"),
+        (12, "head-0", 29400, "[::]", "docker"),
     )),
     FieldCase(71, "no route to a peer", no_route, variants(
         "n_ranks peer said form",

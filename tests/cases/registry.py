@@ -10,9 +10,10 @@ from tests.cases import (
     class_05c_links,
     class_07_bandwidth,
     class_07_transport,
+    class_08_init,
     class_09_topology,
     class_11_sums,
-    class_08_init,
+    class_12_watchdogs,
     class_14_data,
     class_15_exposed,
 )
@@ -48,6 +49,7 @@ CASES: tuple[FieldCase, ...] = (
     *class_09_topology.CASES,
     *class_11_sums.CASES,
     *class_08_init.CASES,
+    *class_12_watchdogs.CASES,
     *class_14_data.CASES,
     *class_15_exposed.CASES,
 )

@@ -52,6 +52,7 @@ GATES = frozenset(
         b"terminate terminated timeout traps unexpected watchdog what "
         b"successfully Map Filter Tokenizing tokenizing Tokenizer tokenizer Preprocessing "
         b"preprocessing Building building Generating Saving saving Saved saved mtu GNU shm "
+        b"hang Hang hung hanging progress "
         b"Compiling compiling Capturing Evaluating Validating Loading AUTOTUNE"
     ).split()
 ) | frozenset(b"EI00%02d" % number for number in range(100))

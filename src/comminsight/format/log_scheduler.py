@@ -31,10 +31,10 @@ LIMIT = (
     r"^(?P<name>[Mm]ax locked memory|open files|Max open files) {1,80}"
     r"(?:\((?:(?P<unit>\w{1,16}), )?-[ln]\) )?(?P<value>\d{1,20}|unlimited)\b"
 )
-# work that a rank does alone while the others wait: preparing data, saving
+# work that a rank does alone while the others wait: preparing data, saving, compiling, evaluating
 WORK = (
     r"(?P<kind>Map|Filter|Tokeniz|tokeniz|Preprocess|preprocess|Building|building|Generating|"
-    r"[Ss]aving)"
+    r"[Ss]aving|[Cc]ompiling|Capturing|Evaluating|Validating|Loading)"
 )
 DONE_PCT = r"(?P<done_pct>\d{1,3})(?:\.\d{1,3})? ?%"
 PATTERNS = table(
@@ -111,6 +111,13 @@ PATTERNS = table(
      r"\b(?P<kind>[Ss]aving) (?:the )?(?:model|optimizer|checkpoint|state|weights|dataset)"),
     (C.LONG_WORK, "heckpoint",
      r"\b(?P<kind>[Ss]aving|[Ss]aved) [\w /.-]{0,60}?[Cc]heckpoint"),
+    (C.LONG_WORK, "ompiling ",
+     r"\b(?P<kind>[Cc]ompiling) [\w ./:-]{0,40}?\b(?:graph|function|kernel|module|model|frame)"),
+    (C.LONG_WORK, "AUTOTUNE", r"\bAUTOTUNE (?P<kind>\w{1,32})\("),
+    *((C.HANG_SUSPECTED, needle,
+       r"\b[Hh]ang (?:is |was )?(?:detected|suspected)|\b[Jj]ob (?:is |may be )?(?:hung|hanging)\b"
+       r"|\b[Nn]o progress (?:for|in|since) (?:the last )?(?P<stuck_s>\d{1,9}) ?s")
+      for needle in ("ang ", "ob ", "o progress ")),
     (C.HOST_INTERFACE, "mtu ",
      r"^ {0,4}\d{1,6}: (?P<interface>[\w.-]{1,32})(?:@[\w.-]{1,32})?: <[A-Z,_]{1,200}> mtu "),
     (C.HOST_ARCHITECTURE, "GNU/Linux",

@@ -150,6 +150,7 @@ class LogCode(StrEnum):
     SERVING_RATE = "serving_rate"
     PROCESS_DONE = "process_done"
     LONG_WORK = "long_work"
+    HANG_SUSPECTED = "hang_suspected"
     HOST_INTERFACE = "host_interface"
     HOST_ARCHITECTURE = "host_architecture"
     SHM_FILESYSTEM = "shm_filesystem"

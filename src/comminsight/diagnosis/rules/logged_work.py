@@ -23,7 +23,10 @@ CONSEQUENCES = frozenset(
     }
 )  # fmt: skip
 # what a line about work calls it: the words of the catalogue
-WORDS = {"sav": "work.save"}
+WORDS = {
+    "sav": "work.save", "compil": "work.compile", "eval": "work.evaluate",
+    "valid": "work.evaluate", "load": "work.load",
+}  # fmt: skip
 
 
 def logged_work_rule(job: JobEvidence) -> Iterator[Claim]:
