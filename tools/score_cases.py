@@ -1,6 +1,7 @@
 """Print how the field cases are answered, by class: right, abstained, wrong, not built.
 
-python tools/score_cases.py [--markdown]
+python tools/score_cases.py            print it
+python tools/score_cases.py --update   write it into docs/scoreboard.md too
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.cases.field_case import FieldCase, Grade, answers
 from tests.cases.registry import CASES, CLASSES, NOT_COVERED
 
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "scoreboard.md"
+BEGIN = "<!-- cases: written by tools/score_cases.py --update -->"
+END = "<!-- end of cases -->"
 HEAD = ("class", "cases", "right", "abstained", "wrong", "not built", "scenes", "wrong scenes")
 
 
@@ -48,17 +53,35 @@ def rows() -> list[tuple[str, ...]]:
     return [(name, *map(str, row)) for name, row in zip([*names, "all"], made, strict=True)]
 
 
+def page(table: list[tuple[str, ...]]) -> str:
+    """The table and the cases that are not built, as Markdown."""
+    lines = ["| " + " | ".join(row) + " |" for row in (HEAD, *table)]
+    lines.insert(1, "|" + " --- |" * len(HEAD))
+    built = {case.number for case in CASES}
+    listed = sorted(n for _, numbers in CLASSES.values() for n in numbers)
+    left = [
+        f"- C{number:02d}: {NOT_COVERED.get(number, 'no reason given yet')}"
+        for number in listed
+        if number not in built
+    ]
+    return "\n".join([*lines, "", "Not built:", "", *left])
+
+
+def update(text: str) -> None:
+    """Put the text between the marks of the page."""
+    old = PAGE.read_text("utf-8")
+    head, rest = old.split(BEGIN, 1)
+    tail = rest.split(END, 1)[1]
+    PAGE.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{tail}", "utf-8")
+
+
 def main() -> int:
     """0 unless a scene was answered wrongly."""
     table = rows()
-    print("| " + " | ".join(HEAD) + " |")
-    print("|" + " --- |" * len(HEAD))
-    for row in table:
-        print("| " + " | ".join(row) + " |")
-    open_cases = {n for _, numbers in CLASSES.values() for n in numbers}
-    open_cases -= {case.number for case in CASES}
-    for number in sorted(open_cases):
-        print(f"C{number:02d} not built: {NOT_COVERED.get(number, 'no reason given yet')}")
+    text = page(table)
+    print(text)
+    if "--update" in sys.argv[1:]:
+        update(text)
     return int(table[-1][4] != "0")
 
 

@@ -20,7 +20,8 @@ VERBS: dict[str, Verb] = {
     "run": Verb("comminsight.cli.run", "run a command and record its communication"),
     "report": Verb("comminsight.cli.report", "say what went wrong in a run, and who caused it"),
     "diagnose": Verb(
-        "comminsight.cli.diagnose", "say why a job hung, from PyTorch Flight Recorder dumps alone"
+        "comminsight.cli.diagnose",
+        "say why a job hung or failed, from dumps, logs, answers of RAS, a run, in any mix",
     ),
     "explain": Verb(
         "comminsight.cli.explain", "explain one verdict: its chain, how it was told, what is open"
