@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 HOST_KEYS = frozenset(
     {"host", "hostname", "hosts", "nodes", "MASTER_ADDR", "HOSTNAME", "GLOO_SOCKET_HOST"}
@@ -23,34 +23,44 @@ KERNEL_TREES = ("/dev/", "/proc/", "/sys/")
 MAX_NAME_CHARS = 255
 
 _NAME = r"[A-Za-z0-9][\w.-]{0,254}"
-# where a host stands in what jobs, schedulers and kernels write
+# where a host stands in what jobs, schedulers and kernels write, and what a text must hold for it
 _HOST_PLACES = tuple(
-    re.compile(pattern, re.MULTILINE | re.ASCII)
-    for pattern in (
-        rf"(?:^|[\s>\]])({_NAME}):\d{{1,10}}:\d{{1,10}} \[-?\d{{1,4}}\] ",
-        rf"^[A-Z][a-z]{{2}} {{1,2}}\d{{1,2}} [\d:]{{8}}(?:\.\d+)? ({_NAME}) [\w./@-]+(?:\[\d+\])?:",
-        rf"^\d{{4}}-\d\d-\d\dT\S{{8,32}} ({_NAME}) [\w./@-]+(?:\[\d+\])?:",
-        rf"(?:srun|slurmstepd)(?:-[\w.]+)?: (?:error|task|Job)?:? ?({_NAME}): task",
-        rf"^(?:slurmstepd|srun)-({_NAME}):",
-        rf" ON ({_NAME}) CANCELLED",
-        rf"^\s*host\s*: ({_NAME})",
-        r"(?:MASTER_ADDR|HOSTNAME|NODENAME|NODELIST|master_addr|hostname)"
-        rf"[\"']?[=:] ?[\"']?({_NAME})",
-        rf"--(?:master[_-]addr|rdzv[_-]endpoint|host)[= ]({_NAME})",
-        rf"\[({_NAME})\]:\d{{2,5}}",
-        rf"({_NAME})<\d{{2,5}}>",
-        rf"\w://(?:[^/@\s]{{1,255}}@)?({_NAME})(?=[:/\s])",
-        rf"(?<![\w@.-])[a-z_][\w.-]{{1,31}}@({_NAME})",
-        r"(?<![\w@.-])((?:[A-Za-z0-9-]{1,63}\.){1,8}(?:com|org|net|edu|io|cn|de|local|internal|"
-        r"lan|cluster))(?![\w-])",
+    (gate, re.compile(pattern, re.MULTILINE | re.ASCII))
+    for gate, pattern in (
+        ("] ", rf"(?:^|[\s>\]])({_NAME}):\d{{1,10}}:\d{{1,10}} \[-?\d{{1,4}}\] "),
+        (
+            "",
+            rf"^[A-Z][a-z]{{2}} {{1,2}}\d{{1,2}} [\d:]{{8}}(?:\.\d+)? ({_NAME}) "
+            r"[\w./@-]+(?:\[\d+\])?:",
+        ),
+        ("", rf"^\d{{4}}-\d\d-\d\dT\S{{8,32}} ({_NAME}) [\w./@-]+(?:\[\d+\])?:"),
+        ("task", rf"(?:srun|slurmstepd)(?:-[\w.]+)?: (?:error|task|Job)?:? ?({_NAME}): task"),
+        ("-", rf"^(?:slurmstepd|srun)-({_NAME}):"),
+        (" ON ", rf" ON ({_NAME}) CANCELLED"),
+        ("host", rf"^\s*host\s*: ({_NAME})"),
+        (
+            "",
+            r"(?:MASTER_ADDR|HOSTNAME|NODENAME|NODELIST|master_addr|hostname)"
+            rf"[\"']?[=:] ?[\"']?({_NAME})",
+        ),
+        ("--", rf"--(?:master[_-]addr|rdzv[_-]endpoint|host)[= ]({_NAME})"),
+        ("]:", rf"\[({_NAME})\]:\d{{2,5}}"),
+        ("<", rf"({_NAME})<\d{{2,5}}>"),
+        ("://", rf"\w://(?:[^/@\s]{{1,255}}@)?({_NAME})(?=[:/\s])"),
+        ("@", rf"(?<![\w@.-])[a-z_][\w.-]{{1,31}}@({_NAME})"),
+        (
+            ".",
+            r"(?<![\w@.-])((?:[A-Za-z0-9-]{1,63}\.){1,8}(?:com|org|net|edu|io|cn|de|local|internal|"
+            r"lan|cluster))(?![\w-])",
+        ),
     )
 )
 _USER_PLACES = tuple(
-    re.compile(pattern, re.ASCII)
-    for pattern in (
-        r"/(?:home|Users|users)/([A-Za-z_][\w.-]{0,63})",
-        rf"(?<![\w@.-])([a-z_][\w.-]{{1,31}})@(?={_NAME})",
-        r"(?:USER|LOGNAME)=([A-Za-z_][\w.-]{0,63})",
+    (gate, re.compile(pattern, re.ASCII))
+    for gate, pattern in (
+        ("/", r"/(?:home|Users|users)/([A-Za-z_][\w.-]{0,63})"),
+        ("@", rf"(?<![\w@.-])([a-z_][\w.-]{{1,31}})@(?={_NAME})"),
+        ("=", r"(?:USER|LOGNAME)=([A-Za-z_][\w.-]{0,63})"),
     )
 )
 _CODE_NAME = re.compile(r"0x|rank\d*$|.*\.(?:py|pyc|so|cc|cpp|cu|h|c|log|txt|json)(?:\.\d+)?$")
@@ -60,7 +70,7 @@ _PART = r"[^\s/'\"<>|;:,()\[\]{}=\\]"
 _PATH = re.compile(rf"(?<![\w./-])(?:~\w{{0,32}}|\.{{1,2}})?(/{_PART}+)(?:/{_PART}*)*")
 _URL_PATH = re.compile(r"(\w://[^/\s'\"]*)(/[^\s'\"]*)")
 _USER_FILE = re.compile(
-    rf"(?<![\w./-])(?:{_PART}+/)+({_PART}+\.(?:py|sh|json|ya?ml|toml|txt|log|pt|ckpt|ipynb|csv))\b"
+    rf"(?<![\w./-])(?:{_PART}{{1,255}}/){{1,64}}({_PART}{{1,255}}\.(?:py|sh|json|ya?ml|toml|txt|log|pt|ckpt|ipynb|csv))\b"
 )
 
 
@@ -98,12 +108,10 @@ class Masker:
             self.learn_host(text)
         elif key in USER_KEYS:
             self.learn_user(text)
-        for place in _HOST_PLACES:
-            for match in place.finditer(text):
-                self.learn_host(match[1])
-        for place in _USER_PLACES:
-            for match in place.finditer(text):
-                self.learn_user(match[1])
+        for name in _found(_HOST_PLACES, text):
+            self.learn_host(name)
+        for name in _found(_USER_PLACES, text):
+            self.learn_user(name)
 
     def learn_host(self, name: str) -> None:
         """A host, with and without its domain."""
@@ -198,6 +206,12 @@ class Masker:
 
     def _all_names(self) -> list[tuple[str, str]]:
         return [*self._users.items(), *self._hosts.items()]
+
+
+def _found(places: Iterable[tuple[str, re.Pattern[str]]], text: str) -> Iterator[str]:
+    for gate, place in places:
+        if gate in text:
+            yield from (match[1] for match in place.finditer(text))
 
 
 def _is_found_in_text(name: str) -> bool:

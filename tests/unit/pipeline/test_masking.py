@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from comminsight.pipeline.masking import Masker
@@ -88,3 +90,12 @@ def test_lines_of_every_kind_of_log_lose_the_host(seed: int) -> None:
     assert any(made.host in line for line in lines)
     short = made.host.partition(".")[0]
     assert [line for line in map(masker.text, lines) if made.host in line or short in line] == []
+
+
+@pytest.mark.parametrize("piece", ["a@", "~", "a/", "a.", "1.", "a:", "://", "/home/", "a.py/"])
+def test_the_time_grows_with_the_text_and_no_faster(piece: str) -> None:
+    """The same piece again and again is what makes careless patterns take hours."""
+    text = piece * (200_000 // len(piece))
+    began_s = time.perf_counter()
+    masked(text)
+    assert time.perf_counter() - began_s < 20
