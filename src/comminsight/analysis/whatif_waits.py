@@ -14,6 +14,7 @@ import numpy as np
 from comminsight.analysis.program import MAX_LAG
 
 LEAST_SLOPE = 0.5  # between 1, the start follows the end, and 0, it does not care
+OUTLIER = 4.0  # times the median deviation
 MIN_WEIGHT_RATIO = 0.1  # of the variation of the rank with the most; less says nothing
 
 
@@ -44,9 +45,15 @@ def _is_unmoved(taken_ns: np.ndarray, waited_ns: np.ndarray) -> np.ndarray:
     """Per place: do most ranks clearly not take longer when they would have waited longer?
 
     A rank that is itself late some of the time takes longer while it waits less, whatever it waits
-    for: each rank is asked for itself, and the few cannot outvote the others.
+    for: each rank is asked for itself, and the few cannot outvote the others. Single large delays
+    may hide what all other steps say, and may be all there is to see: both are looked at.
     """
     y, x = taken_ns - taken_ns.mean(axis=0), waited_ns - waited_ns.mean(axis=0)
+    unmoved: np.ndarray = _most_unmoved(y, x) | _most_unmoved(_calm(taken_ns), _calm(waited_ns))
+    return unmoved
+
+
+def _most_unmoved(y: np.ndarray, x: np.ndarray) -> np.ndarray:
     square = (x * x).sum(axis=0)
     slope = (x * y).sum(axis=0) / np.maximum(square, 1.0)
     n = max(len(y) - 2, 1)
@@ -55,3 +62,11 @@ def _is_unmoved(taken_ns: np.ndarray, waited_ns: np.ndarray) -> np.ndarray:
     is_unmoved = is_asked & (slope + error < LEAST_SLOPE)
     most: np.ndarray = 2 * is_unmoved.sum(axis=0) > is_asked.sum(axis=0)
     return most
+
+
+def _calm(values_ns: np.ndarray) -> np.ndarray:
+    """About the middle of each rank, outliers drawn in."""
+    centred = values_ns - np.median(values_ns, axis=0)
+    limit = OUTLIER * np.median(np.abs(centred), axis=0)
+    calm: np.ndarray = np.clip(centred, -limit, limit)
+    return calm
