@@ -1,9 +1,8 @@
-"""Class 4: groups made unlike, circles of groups and messages, launches, the loader."""
+"""Class 4, groups and streams: made unlike, split, used in another order; launches, the loader."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,33 +14,11 @@ from comminsight.model.hang import Stack, StackSource
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.verdict import Cause
 from comminsight.pipeline.job_evidence import gather
-from tests.builders.flight_recorder import Call, FlightJob, Group, torch_pickle, write_dumps
+from tests.builders.flight_recorder import Call, FlightJob, Group, write_dumps
 from tests.cases.field_case import Expected, FieldCase, Scene
+from tests.cases.group_scenes import init_lines, nccl_lines, two, variants, world, write
 
 WORLD = "default_pg"
-
-
-def two(folder: Path) -> tuple[Path, Path]:
-    """Folders for the fault and for its twin."""
-    fault, twin = folder / "fault", folder / "twin"
-    fault.mkdir()
-    twin.mkdir()
-    return fault, twin
-
-
-def world(n_ranks: int) -> dict[str, Group]:
-    return {"0": Group(WORLD, tuple(range(n_ranks)))}
-
-
-def write(folder: Path, documents: Mapping[int, dict[str, Any]], *, is_json: bool = False) -> Path:
-    """Dumps of one job from their documents."""
-    for rank, document in documents.items():
-        if is_json:
-            for entry in document["entries"]:
-                entry.pop("frames", None)
-        data = json.dumps(document).encode() if is_json else torch_pickle(document)
-        (folder / f"rank_{rank}").write_bytes(data)
-    return folder
 
 
 def unlike_groups(folder: Path, **variant: Any) -> Scene:
@@ -111,26 +88,57 @@ def skipped_group(folder: Path, *, n_ranks: int, culprit: int, op: str, is_json:
     return Scene(fault, expected, twin)
 
 
-def facing_sends(folder: Path, *, size: int, n_before: int, pairs: int, is_json: bool) -> Scene:
-    """Both ranks of a pair send before they receive (C26). The twin: one receives first."""
+def split_against_barrier(
+    folder: Path, *, n_ranks: int, members: tuple[int, ...], op: str, is_apart: bool
+) -> Scene:
+    """Non-members of a new group split the parent at once, members would at first use, and wait in
+    an op on the parent before (C24). In the twin the split is complete and all are in the op."""
     fault, twin = two(folder)
-    n_ranks = 2 * pairs
-    before = [Call("0", "all_reduce")] * n_before
-
-    def transfer(op: str, rank: int) -> Call:
-        return Call("0", op, (size,), peer=rank ^ 1)
-
-    programs = {
-        rank: [*before, transfer("send", rank), transfer("recv", rank)] for rank in range(n_ranks)
-    }
-    stops = dict.fromkeys(range(2), n_before)  # only the first pair's messages are too large
-    job = FlightJob(world(n_ranks), dict(programs), device_stops=stops).play()
-    write_dumps(fault, job, is_json=is_json)
-    for rank in range(1, n_ranks, 2):
-        programs[rank] = [*before, transfer("recv", rank), transfer("send", rank)]
-    write_dumps(twin, FlightJob(world(n_ranks), programs).play(), is_json=is_json)
-    expected = Expected((Cause.P2P_CYCLE,), (0, 1), told=(told.CALL_ORDER, told.ONE_GROUP_CALL))
+    splitting = tuple(rank for rank in range(n_ranks) if rank not in members)
+    for place in (fault, twin):
+        for rank in range(n_ranks):
+            parent, child = f"0x7f{rank:02x}00", f"0x7f{rank:02x}88"
+            lines = init_lines(parent, rank, n_ranks, comm_hash="0xaa01", end=True)
+            if rank in splitting:
+                lines += init_lines(
+                    child, rank, n_ranks, comm_hash="0xaa02", end=place == twin, split_of=parent
+                )
+            nccl_lines(place, rank, lines, is_apart=is_apart)
+    programs = {rank: [Call("0", "all_reduce"), Call("0", op)] for rank in range(n_ranks)}
+    stuck = FlightJob(world(n_ranks), dict(programs), host_stops=dict.fromkeys(splitting, 1)).play()
+    write_dumps(fault, stuck)
+    write_dumps(twin, FlightJob(world(n_ranks), programs).play())
+    expected = Expected((Cause.INIT_STUCK,), tuple(range(n_ranks)), told=(told.SPLIT_OF,))
     return Scene(fault, expected, twin)
+
+
+def wrong_roots(
+    folder: Path, *, members: tuple[int, ...], odd: tuple[int, ...], root: int, op: str,
+    n_before: int,
+) -> Scene:  # fmt: skip
+    """Some ranks of a sub-group take its ranks for global ones (C25). In the twin all name the same
+    root, which is one of the group."""
+    fault, twin = two(folder)
+    size = len(members)
+    for place in (fault, twin):
+        for comm_rank, rank in enumerate(members):
+            comm = f"0x7c{rank:02x}"
+            named = root if rank in odd and place == fault else 0
+            lines = init_lines(comm, comm_rank, size, comm_hash="0xdd", end=True)
+            lines += [_coll("AllReduce", 64, 0, comm, size)] * n_before
+            lines += [_coll(op, 4096, named, comm, size)]
+            lines += [_coll("AllReduce", 8, 0, comm, size)] * (place == twin)
+            nccl_lines(place, rank, [f"NCCL_DEBUG rank {rank}", *lines], is_apart=True)
+    hints = (told.ROOT_OUTSIDE, told.ROOT_NAMED, told.CHECK_ROOT) if root >= size else ()
+    expected = Expected((Cause.ROOT_MISMATCH,), odd, told=hints)
+    return Scene(fault, expected, twin)
+
+
+def _coll(op: str, count: int, root: int, comm: str, size: int) -> str:
+    return (
+        f"{op}: opCount 0 sendbuff 0x7f1 recvbuff 0x7f2 count {count} datatype 7 op 0 root {root}"
+        f" comm {comm} [nranks={size}] stream 0x55"
+    )
 
 
 def swapped_launches(
@@ -177,53 +185,6 @@ def open_kernel(rank: int, name: str) -> Activity:
     )  # fmt: skip
 
 
-def stage_exchange(folder: Path, *, n_stages: int, size: int, is_json: bool) -> Scene:
-    """Every stage exchanges shapes with both neighbours in one batch, and none of them ends (C29).
-    In the twin the last stage has not come: the others wait for it, in no circle."""
-    fault, twin = two(folder)
-    stages = range(n_stages)
-    programs = {stage: neighbour_calls(stage, n_stages, size) for stage in stages}
-    stops = dict.fromkeys(stages, 1)
-    job = FlightJob(world(n_stages), dict(programs), device_stops=stops).play()
-    write(fault, {rank: _batched(job.dump(rank)) for rank in stages}, is_json=is_json)
-    late = FlightJob(world(n_stages), programs, host_stops={n_stages - 1: 1}).play()
-    write(twin, {rank: _batched(late.dump(rank)) for rank in stages}, is_json=is_json)
-    expected = Expected((Cause.P2P_CYCLE,), tuple(stages), told=(told.PAIRS_APART,))
-    absent = Expected((Cause.RANK_NOT_ENTERED, Cause.P2P_UNMATCHED), (n_stages - 1,))
-    return Scene(fault, expected, twin, absent)
-
-
-def neighbour_calls(stage: int, n_stages: int, size: int) -> list[Call]:
-    peers = [peer for peer in (stage - 1, stage + 1) if 0 <= peer < n_stages]
-    exchange = [Call("0", op, (size,), peer=peer) for peer in peers for op in ("send", "recv")]
-    return [Call("0", "all_reduce"), *exchange]
-
-
-def _batched(document: dict[str, Any]) -> dict[str, Any]:
-    """All sends and receives under one number, as a batch records them."""
-    for entry in document["entries"]:
-        if entry["is_p2p"]:
-            entry["p2p_seq_id"] = 1
-    return document
-
-
-def stage_schedule(folder: Path, *, n_before: int, size: int, is_json: bool) -> Scene:
-    """A patched schedule lets both of two stages send before either receives (C31). The twin is the
-    schedule without the patch."""
-    fault, twin = two(folder)
-    send = [Call("0", "send", (size,), peer=1), Call("0", "send", (size,), peer=0)]
-    recv = [Call("0", "recv", (size,), peer=1), Call("0", "recv", (size,), peer=0)]
-    before = {0: [send[0]] * n_before, 1: [recv[1]] * n_before}
-    programs = {0: [*before[0], send[0], recv[0]], 1: [*before[1], send[1], recv[1]]}
-    stops = dict.fromkeys(range(2), n_before)
-    job = FlightJob(world(2), dict(programs), device_stops=stops).play()
-    write_dumps(fault, job, is_json=is_json)
-    programs[1] = [*before[1], recv[1], send[1]]
-    write_dumps(twin, FlightJob(world(2), programs).play(), is_json=is_json)
-    expected = Expected((Cause.P2P_CYCLE,), (0, 1), told=(told.CALL_ORDER, told.ONE_GROUP_CALL))
-    return Scene(fault, expected, twin)
-
-
 def launch_blocking(folder: Path, *, n_ranks: int, line: str, op: str, absent: int = -1) -> Scene:
     """Nobody is missing and nothing ends, and the environment makes launches blocking (C34). In the
     twin the flag is set as well, but a rank is missing: that is why they wait."""
@@ -263,36 +224,6 @@ def with_stack(evidence: JobEvidence, rank: int, frame: str) -> JobEvidence:
     return replace(evidence, hang=replace(evidence.hang, stacks=(stack,)))
 
 
-def compiling_stage(
-    folder: Path, *, n_stages: int, frame: str, op: str, n_before: int, n_world_ops: int
-) -> Scene:
-    """Only the first stage compiles, which takes a collective over all; the others wait for what it
-    sends (C33). The twin has the program without compiler, and runs."""
-    fault, twin = two(folder)
-    groups = world(n_stages) | {"1": Group("pipeline", tuple(range(n_stages)))}
-    stages: dict[int, list[Call]] = {}
-    for stage in range(n_stages):
-        recv = [Call("1", "recv", (64,), peer=stage - 1)] * (stage > 0)
-        send = [Call("1", "send", (64,), peer=stage + 1)] * (stage < n_stages - 1)
-        stages[stage] = [*recv, *send]
-    before = [Call("0", "all_reduce")] * n_world_ops
-    healthy = {stage: [*before, *calls * n_before] for stage, calls in stages.items()}
-    write_dumps(twin, FlightJob(dict(groups), dict(healthy)).play())
-    programs = {stage: [*healthy[stage], *calls] for stage, calls in stages.items()}
-    programs[0] = [*healthy[0], Call("0", op)]
-    job = FlightJob(groups, programs).play()
-    documents = {rank: job.dump(rank) for rank in range(n_stages)}
-    name, place = frame.split()
-    documents[0]["entries"][-1]["frames"] += [{"name": name, "filename": place, "line": 77}]
-    write(fault, documents)
-    expected = Expected((Cause.CROSS_GROUP_CYCLE,), (0, 1), told=(told.COMPILER,))
-    return Scene(fault, expected, twin)
-
-
-def variants(*rows: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    return rows
-
-
 CASES: tuple[FieldCase, ...] = (
     FieldCase(
         23,
@@ -313,13 +244,41 @@ CASES: tuple[FieldCase, ...] = (
         ),
     ),
     FieldCase(
-        26,
-        "sends that face each other",
-        facing_sends,
+        24,
+        "a split against an op on the parent",
+        split_against_barrier,
         variants(
-            {"size": 1 << 25, "n_before": 0, "pairs": 1, "is_json": False},
-            {"size": 4096, "n_before": 5, "pairs": 2, "is_json": True},
-            {"size": 7, "n_before": 1, "pairs": 3, "is_json": False},
+            {"n_ranks": 2, "members": (0,), "op": "barrier", "is_apart": True},
+            {"n_ranks": 8, "members": (3,), "op": "all_reduce", "is_apart": False},
+            {"n_ranks": 6, "members": (0, 5), "op": "barrier", "is_apart": True},
+        ),
+    ),
+    FieldCase(
+        25,
+        "ranks of the group taken for global ones",
+        wrong_roots,
+        variants(
+            {
+                "members": (4, 5, 6, 7),
+                "odd": (6, 7),
+                "root": 4,
+                "op": "Broadcast",
+                "n_before": 3,
+            },
+            {
+                "members": (0, 2, 4),
+                "odd": (4,),
+                "root": 1,
+                "op": "Reduce",
+                "n_before": 0,
+            },
+            {
+                "members": (8, 9, 10, 11, 12),
+                "odd": (9,),
+                "root": 8,
+                "op": "Broadcast",
+                "n_before": 40,
+            },
         ),
     ),
     FieldCase(
@@ -341,54 +300,6 @@ CASES: tuple[FieldCase, ...] = (
             {"n_ranks": 4, "kernel": "dispatch", "op": "all_gather", "n_before": 2},
             {"n_ranks": 16, "kernel": "moe_combine_v2", "op": "all_reduce", "n_before": 1},
             {"n_ranks": 2, "kernel": "put_signal", "op": "reduce_scatter", "n_before": 7},
-        ),
-    ),
-    FieldCase(
-        29,
-        "shapes exchanged by all stages at once",
-        stage_exchange,
-        variants(
-            {"n_stages": 4, "size": 3, "is_json": False},
-            {"n_stages": 8, "size": 1, "is_json": True},
-            {"n_stages": 5, "size": 16, "is_json": False},
-        ),
-    ),
-    FieldCase(
-        31,
-        "both stages send first",
-        stage_schedule,
-        variants(
-            {"n_before": 1, "size": 1 << 25, "is_json": False},
-            {"n_before": 0, "size": 100, "is_json": True},
-            {"n_before": 4, "size": 1 << 20, "is_json": False},
-        ),
-    ),
-    FieldCase(
-        33,
-        "one stage compiles",
-        compiling_stage,
-        variants(
-            {
-                "n_stages": 4,
-                "frame": "compile_fx torch/_inductor/compile_fx.py",
-                "op": "all_gather",
-                "n_before": 1,
-                "n_world_ops": 0,
-            },
-            {
-                "n_stages": 2,
-                "frame": "_compile /opt/py/torch/_dynamo/convert_frame.py",
-                "op": "all_reduce",
-                "n_before": 3,
-                "n_world_ops": 2,
-            },
-            {
-                "n_stages": 6,
-                "frame": "aot_module torch/_functorch/aot_autograd.py",
-                "op": "broadcast",
-                "n_before": 2,
-                "n_world_ops": 0,
-            },
         ),
     ),
     FieldCase(

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from comminsight.diagnosis.blocking_launch import with_blocking_launch
 from comminsight.diagnosis.compiled_step import with_compiler
 from comminsight.diagnosis.first_use import with_first_use
+from comminsight.diagnosis.message_order import with_message_order
 from comminsight.diagnosis.outside_kernel import with_outside_kernel
 from comminsight.diagnosis.pairs_apart import with_pairs_apart
 from comminsight.diagnosis.printed_first import with_printed_first
@@ -22,6 +23,7 @@ from comminsight.model.verdict import Verdict
 Refine = Callable[[Verdict, JobEvidence], Verdict]
 
 REFINEMENTS: tuple[Refine, ...] = (
+    with_message_order,
     with_pairs_apart,
     with_compiler,
     with_outside_kernel,

@@ -15,6 +15,7 @@ from comminsight.diagnosis.rules.data_stamps import data_stamps_rule
 from comminsight.diagnosis.rules.duplicate_gpu import duplicate_gpu_rule
 from comminsight.diagnosis.rules.exposure import exposure_rule
 from comminsight.diagnosis.rules.fingerprint import fingerprint_rule
+from comminsight.diagnosis.rules.foreign_root import foreign_root_rule
 from comminsight.diagnosis.rules.gloo_sizes import gloo_sizes_rule
 from comminsight.diagnosis.rules.groups import group_rule
 from comminsight.diagnosis.rules.hang import hang_rule
@@ -32,6 +33,7 @@ from comminsight.diagnosis.rules.mtu import mtu_rule
 from comminsight.diagnosis.rules.nic_shared import nic_shared_rule
 from comminsight.diagnosis.rules.no_overlap import no_overlap_rule
 from comminsight.diagnosis.rules.nondeterminism import nondeterminism_rule
+from comminsight.diagnosis.rules.open_inits import open_inits_rule
 from comminsight.diagnosis.rules.p2p_blocked import p2p_blocked_rule, p2p_off_rule
 from comminsight.diagnosis.rules.port_rate import ceiling_rule, nic_asymmetry_rule
 from comminsight.diagnosis.rules.rank_ends import rank_ends_rule
@@ -49,6 +51,8 @@ from comminsight.diagnosis.rules.unreachable import unreachable_rule
 RULES: tuple[Rule, ...] = (
     recorded_rule,
     group_rule,
+    open_inits_rule,
+    foreign_root_rule,
     hang_rule,
     fingerprint_rule,
     logged_calls_rule,
