@@ -126,9 +126,12 @@ def went_on(observed: Observed, rank: int, instance: Instance) -> int:
 def _judge_cycle(observed: Observed, origin: Origin) -> Finding:
     skipping = [e for e in origin.cycle if skip_of(observed, e.waited_for, e.instance)]
     if len(skipping) == 1:  # the others keep to the order that everybody else keeps to
-        rank, instance = skipping[0].waited_for, skipping[0].instance
-        victims = {*origin.victims, *origin.ranks} - {rank}
-        return Finding(Cause.CONTROL_FLOW_SKIP, origin, (rank,), tuple(sorted(victims)), instance)
+        instance = skipping[0].instance
+        ranks = {rank for rank in instance.presence if skip_of(observed, rank, instance)}
+        victims = {*origin.victims, *origin.ranks} - ranks
+        return Finding(
+            Cause.CONTROL_FLOW_SKIP, origin, tuple(sorted(ranks)), tuple(sorted(victims)), instance
+        )
     untold = next(
         (e for e in origin.cycle if e.instance.presence.get(e.waited_for) is Presence.UNKNOWN), None
     )

@@ -23,6 +23,8 @@ MAX_STACKS = 8
 # the culprit called the op, and is not absent from it
 CALLED_CAUSES = frozenset({Cause.GROUP_MISUSE, Cause.HOST_BLOCKED, Cause.KERNEL_NOT_STARTED})
 
+ABSENT_CAUSES = frozenset({Cause.RANK_NOT_ENTERED, Cause.CONTROL_FLOW_SKIP})
+
 
 def evidence_of(observed: Observed, found: Finding, direct: tuple[int, ...]) -> Iterator[Evidence]:
     """Absent, waiting, dead or gone on, then the stacks of the culprits verbatim."""
@@ -76,7 +78,7 @@ def _of_pattern(observed: Observed, found: Finding) -> Iterator[Evidence]:
         )
         yield Evidence(kind="record", message=said, global_rank=rank)
     instance = found.instance
-    if instance is not None and found.cause is Cause.RANK_NOT_ENTERED:
+    if instance is not None and found.cause in ABSENT_CAUSES:
         yield from _never_used(observed, instance, found.culprits)
 
 
