@@ -14,10 +14,13 @@ import msgspec
 
 from comminsight.analysis.alignment import AlignedStep, align_steps
 from comminsight.analysis.calibrated import calibrated_steps
+from comminsight.analysis.measured_bandwidth import run_bandwidth
 from comminsight.analysis.measures import Clock, straggler_measures
 from comminsight.capture.session import SessionData
 from comminsight.diagnosis.ras import with_ras
+from comminsight.diagnosis.slow_link import placed
 from comminsight.diagnosis.verdicts import is_unresolved, judge_run
+from comminsight.model.bandwidth import BandwidthRow
 from comminsight.model.hang import HangEvent
 from comminsight.model.manifest import LaunchManifest
 from comminsight.model.measures import StragglerMeasures
@@ -261,6 +264,10 @@ class Run:
             )
         return self._measures[clock]
 
+    def bandwidth(self) -> tuple[BandwidthRow, ...]:
+        """Bus bandwidth by op, size, communicator or pair, and window of steps."""
+        return run_bandwidth(self.trace, self.aligned_steps)
+
     def report(self, *, clock: Clock = "aligned", ras: Sequence[RasReading] = ()) -> RunReport:
         """The report: facts, coverage, steps, ranks, verdicts; ``ras`` are answers of NCCL's RAS
         that were not asked for by ``run``."""
@@ -269,6 +276,7 @@ class Run:
         events = [renumbered(e, comms, is_past=is_past) for e in self._hang_files[0]]
         at_end = with_roles(self.final_view(), comms)
         verdicts = judge_run(self.trace, measures, coverage, events, at_end)
+        verdicts = placed(verdicts, self.bandwidth)
         verdicts, ras_notes = self._with_ras(verdicts, ras, events, at_end)
         n_steps = len(self.aligned_steps)
         verdicts = explained(verdicts, self.loaded, self.trace, n_steps)

@@ -6,16 +6,20 @@ from ranks to ports the link itself cannot be named, so the confidence stays low
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from comminsight.analysis.changepoint import find_shift
 from comminsight.diagnosis import codes
 from comminsight.diagnosis.basis import step_times_ns
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.recurrence import MIN_WINDOW, Episode, Recurrence
+from comminsight.diagnosis.rules.slow_place import slow_place_rule
 from comminsight.diagnosis.straggler_evidence import recurrence_evidence
+from comminsight.model.bandwidth import BandwidthRow
+from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.measures import StragglerMeasures
 from comminsight.model.ops import Backend
 from comminsight.model.topology import Communicator
@@ -172,3 +176,34 @@ def _chain(
         ChainLink(ChainLevel.NODE, ", ".join(hosts) or "unknown"),
         ChainLink(ChainLevel.PORT, "unknown"),
     )
+
+
+def placed(
+    verdicts: Sequence[Verdict], rows: Callable[[], Sequence[BandwidthRow]]
+) -> tuple[Verdict, ...]:
+    """The verdicts, those on slow transfers with the place at which the bandwidth of the run's own
+    paths points, where it lies among their victims. ``rows`` is called for such verdicts only."""
+    return tuple(
+        _with_place(verdict, rows()) if _is_open(verdict) else verdict for verdict in verdicts
+    )
+
+
+def _is_open(verdict: Verdict) -> bool:
+    return verdict.cause is Cause.SLOW_LINK and not verdict.culprits
+
+
+def _with_place(verdict: Verdict, rows: Sequence[BandwidthRow]) -> Verdict:
+    job = JobEvidence(bandwidth=tuple(rows), world_size=verdict.coverage.ranks_expected)
+    for claim in slow_place_rule(job):
+        found = claim.verdict
+        touched = {*found.culprits, *found.victims}
+        if found.cause is Cause.SLOW_LINK and touched and touched <= set(verdict.victims):
+            return replace(
+                verdict,
+                culprits=found.culprits,
+                victims=tuple(sorted(set(verdict.victims) - set(found.culprits))),
+                confidence=found.confidence if found.culprits else verdict.confidence,
+                measures={**verdict.measures, **found.measures},
+                evidence=(*verdict.evidence, *found.evidence),
+            )
+    return verdict

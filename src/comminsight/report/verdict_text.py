@@ -112,6 +112,8 @@ def _headline_code(verdict: Verdict) -> tuple[str, dict[str, MessageParam]]:
         return "headline.JOB_FAILED", {}
     if verdict.cause is Cause.PEER_UNREACHABLE and not verdict.culprits:
         return "headline.UNREACHABLE", {}
+    if is_open_link(verdict) and "evidence.run_slower" in said:
+        return "headline.SLOW_RUN", said["evidence.run_slower"]
     if is_open_link(verdict) and "evidence.transfer" not in said:
         return "headline.SLOW_PATH", {}
     if is_open_link(verdict):
@@ -196,9 +198,10 @@ def _where(verdict: Verdict, report: RunReport, words: Catalogue) -> str:
 
 
 def _place(chain: Iterable[ChainLink]) -> str:
-    """The port that the chain names, else its node, else ""."""
+    """The port that the chain names, else its communicator, else its node, else ""."""
     known = {link.level: link.value for link in chain if link.value != "unknown"}
-    return known.get(ChainLevel.PORT, known.get(ChainLevel.NODE, ""))
+    levels = (ChainLevel.PORT, ChainLevel.COMMUNICATOR, ChainLevel.NODE)
+    return next((known[level] for level in levels if level in known), "")
 
 
 def _chain_nodes(chain: Iterable[ChainLink]) -> list[str]:

@@ -26,19 +26,22 @@ MAX_NAMED = 8  # a longer list of suspects points at nobody
 
 
 def slow_place_rule(job: JobEvidence) -> Iterator[Claim]:
-    """SLOW_LINK at the one host or port, or on the one path whose ends are well elsewhere. Where
-    several fit, they are told and nobody is named."""
+    """SLOW_LINK at the one host, port or rank, or on the one path whose ends are well elsewhere; of
+    a single communicator that is slow as a whole, its members are victims. Where several places
+    fit, they are told and nobody is named."""
     paths = compare_paths(job.bandwidth)
     if not paths.slow:
         return
     ranks = common_ranks(paths.slow, paths.normal)
     places = common_place(paths.slow, paths.normal)
     if len(paths.slow) == 1 and _is_cleared(paths):
-        yield Claim(_path_verdict(job, paths))
+        yield Claim(_path_verdict(job, paths, Confidence.MEDIUM))
     elif len(paths.slow) >= MIN_SLOW and len(places) == 1:
         yield Claim(_place_verdict(job, paths, places.pop(), ranks))
     elif len(paths.slow) >= MIN_SLOW and not places and len(ranks) == 1:
         yield Claim(_rank_verdict(job, paths, ranks.pop()))
+    elif len(paths.slow) == 1 and paths.slow[0].comm_label:
+        yield Claim(_path_verdict(job, paths, Confidence.LOW))
     elif 0 < len(places) <= MAX_NAMED:
         missing = [message(codes.MISSING_ROUNDS, places=sorted(places))]
         swap = [message(codes.SWAP_PAIRS, places=sorted(places))]
@@ -85,14 +88,18 @@ def _rank_verdict(job: JobEvidence, paths: ComparedPaths, rank: int) -> Verdict:
     return link_verdict(job, found)
 
 
-def _path_verdict(job: JobEvidence, paths: ComparedPaths) -> Verdict:
+def _path_verdict(job: JobEvidence, paths: ComparedPaths, confidence: Confidence) -> Verdict:
     row = paths.slow[0]
     found = Finding(
         rule=RULE,
         cause=Cause.SLOW_LINK,
-        confidence=Confidence.MEDIUM,
+        confidence=confidence,
         victims=row.ranks,
-        place=Place(node=", ".join(row.hosts), port=path_name(row), communicator=row.comm_label),
+        place=Place(
+            node=", ".join(row.hosts),
+            port=" - ".join(row.devices),
+            communicator=row.comm_label or path_name(row),
+        ),
         evidence=(_slow_said(paths, path_name(row)),),
         missing=(message(codes.MISSING_PORT_COUNTERS),),
         measures=_measures(paths),
@@ -103,8 +110,10 @@ def _path_verdict(job: JobEvidence, paths: ComparedPaths) -> Verdict:
 def path_name(row: BandwidthRow) -> str:
     """The path as people read it: its devices, else its hosts, else its ranks."""
     ranks = [f"rank {rank}" for rank in row.ranks]
+    if row.comm_label and len(row.ranks) != 2:
+        return row.comm_label
     named = row.devices or (row.hosts if len(row.hosts) > 1 else ()) or ranks or row.hosts
-    return " - ".join(named) or row.comm_label
+    return " - ".join(named)
 
 
 def _slow_said(paths: ComparedPaths, name: str) -> Evidence:

@@ -103,7 +103,6 @@ def _by_settings(job: JobEvidence, found: Comparison) -> Finding:
         rule=RULE,
         cause=Cause.SLOW_LINK,
         confidence=Confidence.MEDIUM if is_one else Confidence.LOW,
-        place=Place(port=", ".join(f"{one.name}={one.value or '-'}" for one in found.settings)),
         evidence=(*_slower_said(job, found), *map(_setting_said, found.settings)),
         missing=tuple(missing),
         next_actions=tuple(
