@@ -8,7 +8,7 @@ NATIVE_SOURCES := CMakeLists.txt $(wildcard native/*.h native/src/* native/nccl/
 NATIVE_STAMP := build/native/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help precheck setup check test test-native score demo native bench gpu wire docs clean
+.PHONY: help precheck setup check test test-native score demo native fuzz bench gpu wire docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -55,6 +55,10 @@ score: setup ## the full statistics of right and silent: 20 real seeds, 300 heal
 
 demo: setup ## a real 8-rank job with a planted slow rank, then one that hangs
 	@$(BIN)/comminsight demo
+
+FUZZ_SECONDS ?= 600
+fuzz: setup ## wrong inputs to every reader of foreign files, for FUZZ_SECONDS (600)
+	PYTHONPATH=src $(BIN)/python -m tests.fuzz.fuzz $(FUZZ_SECONDS)
 
 bench: setup ## every benchmark, printed as tables
 	@$(BIN)/python benchmarks/run_all.py

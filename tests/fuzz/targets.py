@@ -1,0 +1,151 @@
+"""What is fuzzed: each reader with good inputs to start from. Only InputError may come out."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from comminsight.diagnosis.hang import judge_hang
+from comminsight.errors import InputError
+from comminsight.format.expanding import expanded_bytes, expanded_head
+from comminsight.format.flight_recorder import FlightDump, is_flight_recorder, parse_flight_recorder
+from comminsight.format.log_reader import LogReader
+from comminsight.format.pickle_rows import Layouts
+from comminsight.format.ras import is_ras, parse_ras
+from comminsight.format.safe_pickle import load_plain
+from comminsight.format.unfolding import unfolded_size
+from comminsight.pipeline.flight_recorder_event import flight_event, flight_job
+from comminsight.pipeline.flight_recorder_files import RankDump, possible_ranks
+from comminsight.pipeline.flight_recorder_groups import join_groups
+from tests.builders.flight_recorder import Call, FlightJob, Group, parallel_job, torch_pickle
+from tests.builders.logs import WRAPS, samples
+from tests.builders.ras import TEXT_BEHIND, TEXT_DEAD, ras_comm, ras_json, ras_missing, ras_rank
+from tests.fuzz import mutation
+
+MAX_UNFOLDED = 1 << 20
+SHARE_JUDGED = 0.03
+
+
+@dataclass(frozen=True)
+class Target:
+    """A reader, what it is given, and how often among all inputs. ``read`` may raise InputError."""
+
+    name: str
+    read: Callable[[bytes, random.Random], Any]
+    seeds: Sequence[bytes]
+    kinds: Sequence[mutation.Mutate]
+    share: int
+
+
+def small_jobs() -> list[FlightJob]:
+    stuck = parallel_job(2, 2, 1, n_steps=1)
+    stuck.host_stops[1] = 9
+    groups = {"0": Group("default_pg", (0, 1))}
+    programs = {rank: [Call("0", "all_reduce"), Call("0", "barrier")] for rank in (0, 1)}
+    gloo = FlightJob(groups, programs, backend="gloo", host_stops={1: 1})
+    return [stuck.play(), gloo.play()]
+
+
+JOBS = small_jobs()
+DUMPS = [job.dump(rank, ring=3) for job in JOBS for rank in list(job.programs)[:2]]
+PEERS = [
+    parse_flight_recorder(torch_pickle(JOBS[0].dump(rank, ring=3))) for rank in JOBS[0].programs
+]
+LAYOUTS = Layouts()
+
+
+def read_pickle(data: bytes, _: random.Random) -> None:
+    value = load_plain(data, layouts=LAYOUTS)
+    size = unfolded_size(value, MAX_UNFOLDED)
+    if size < 2000:
+        msgspec.json.encode(value)  # plain data alone can be written so
+
+
+def read_dump(data: bytes, rng: random.Random) -> None:
+    is_flight_recorder(data)
+    dump = parse_flight_recorder(data, layouts=LAYOUTS)
+    if rng.random() < SHARE_JUDGED or data in KNOWN_DUMPS:
+        judge(dump)
+
+
+def judge(dump: FlightDump) -> None:
+    """The verdict on it among the dumps of other ranks."""
+    possible = possible_ranks(dump)
+    rank = min(possible) if possible else 0
+    dumps = [RankDump(other, one, "peer") for other, one in enumerate(PEERS) if other != rank]
+    dumps = sorted([*dumps, RankDump(rank, dump, "fuzzed")], key=lambda one: one.global_rank)
+    job = flight_job(dumps, join_groups(dumps))
+    event = flight_event(job)
+    judge_hang(event, event.communicators)
+
+
+def read_log(data: bytes, _: random.Random) -> None:
+    reader = LogReader(io.BytesIO(data), file="fuzzed")
+    events = list(reader)
+    for event in events:
+        reader.clock.placed(event.time, file_time_ns=1_776_183_436_000_000_000)
+    tally = reader.tally
+    counted = tally.n_emitted + tally.n_unknown + tally.n_truncated + tally.n_refused
+    assert counted == tally.n_read, "a line is in none of the counts"
+
+
+def read_answer(data: bytes, _: random.Random) -> None:
+    is_ras(data)
+    parse_ras(data)
+
+
+def read_compressed(data: bytes, _: random.Random) -> None:
+    expanded_head(data)
+    expanded_bytes(data, max_bytes=1 << 22)
+
+
+def pickles() -> list[bytes]:
+    import_free = [{"version": "2.10", "entries": [{"a": 1, "b": [[1, 2]], "c": ("x", "y")}] * 3}]
+    return [*map(torch_pickle, DUMPS), *map(torch_pickle, import_free)]
+
+
+def logs() -> list[bytes]:
+    rng = random.Random(3)
+    lines = [sample.line for sample in samples(3)]
+    wraps = [wrap for wrap, _ in WRAPS.values()]
+    made = []
+    for at in range(0, len(lines), 3):
+        wrap = rng.choice(wraps)
+        made.append("\n".join(map(wrap, lines[at : at + 3])).encode("utf-8", "replace"))
+    return made
+
+
+def answers_json() -> list[bytes]:
+    behind = ras_comm(171, [ras_rank(r, launched=42 - (r == 2)) for r in range(3)])
+    gone = ras_comm(172, [ras_rank(0)], [ras_missing(1, dead=True), ras_missing(2, silent=True)])
+    return [ras_json(behind), ras_json(gone), ras_json(behind, gone)]
+
+
+JSON_DUMPS = [json.dumps(dump).encode() for dump in DUMPS]
+KNOWN_DUMPS = frozenset([*pickles()[: len(DUMPS)], *JSON_DUMPS])
+TARGETS = (
+    Target("pickle", read_pickle, pickles(), mutation.PICKLE, 40),
+    Target("dump, pickle", read_dump, pickles()[: len(DUMPS)], mutation.PICKLE, 20),
+    Target("dump, JSON", read_dump, JSON_DUMPS, mutation.JSON, 16),
+    Target("log", read_log, logs(), mutation.TEXT, 10),
+    Target("RAS, JSON", read_answer, answers_json(), mutation.JSON, 7),
+    Target("RAS, text", read_answer, [TEXT_BEHIND.encode(), TEXT_DEAD.encode()], mutation.TEXT, 4),
+    Target("compressed", read_compressed, [gzip.compress(one) for one in logs()[:9]], mutation.ANY,
+           3),
+)  # fmt: skip
+
+
+def run(target: Target, data: bytes, rng: random.Random) -> bool:
+    """Whether the input was read; any error but InputError comes out."""
+    try:
+        target.read(data, rng)
+    except InputError:
+        return False
+    return True
