@@ -4,8 +4,9 @@ Ranks run one program: ops on groups of one description (all data parallel group
 and so do messages between the same two places of such groups. They are called in one order. Of a
 rank that is in op *q* and has not called the collective *p*, which others are in, the others tell
 whether *p* comes first: they called it before *q*, or have called it and not yet *q*. Only a rank
-in its right place there is asked: its last op of either kind is *p*, or the one before *q*. One
-that called *q* without *p* says the opposite, and then nothing is told.
+in its right place there is asked: of *q*'s kind it last called the one before *q*, and of *p*'s
+kind *p*, or more since. One that called *q* without *p* says the opposite, and then nothing is
+told.
 """
 
 from __future__ import annotations
@@ -154,6 +155,7 @@ def _tells(own: Lines, missed: Place, inside: Place) -> bool | None:
     if missed_at >= 0 and inside_at >= 0:
         return missed_at < inside_at
     if missed_at >= 0:
-        is_next = (one.last, other.last) == (missed.match_seq, inside.match_seq - 1)
-        return True if is_next else None
+        is_next = other.last == inside.match_seq - 1
+        is_since = one.last == missed.match_seq or 0 <= other.at[-1] < missed_at
+        return True if is_next and is_since else None
     return False if inside_at >= 0 and one.last < missed.match_seq else None

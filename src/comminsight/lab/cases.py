@@ -35,6 +35,7 @@ UNLIKE = frozenset(
     {Cause.OP_TYPE_MISMATCH, Cause.SHAPE_MISMATCH, Cause.DTYPE_MISMATCH, Cause.ORDER_INVERSION}
 )
 DEAD = frozenset({Cause.RANK_DEAD})
+LEFT = frozenset({Cause.CONTROL_FLOW_SKIP, Cause.P2P_UNMATCHED})  # in order, and is missed
 UNMATCHED = frozenset({Cause.P2P_UNMATCHED, Cause.P2P_CYCLE})
 CYCLE = frozenset({Cause.CROSS_GROUP_CYCLE, Cause.ORDER_INVERSION})
 
@@ -288,13 +289,17 @@ def unlike_groups(calls: list[Call], draw: Draw) -> tuple[int, int]:
 
 
 def deadlocks(draw: Draw) -> Case:
-    """Half of the ranks call two groups in one order, half in the other: neither is wrong."""
+    """Half of the ranks call two groups in one order, half in the other: neither is wrong, unless
+    one half did as the other before."""
     ranks = draw.dice.choice((4, 6, 8))
     turned = tuple(sorted(draw.dice.sample(range(ranks), ranks // 2)))
     places = unlike_groups(calls_of("dp", ranks, 0), draw)
     words = deviation_words(draw, "dp", "swap", turned, *places)
     circle = Accepted(CYCLE, frozenset(), frozenset(range(ranks)))
-    return draw.case(ranks, words, turned, circle, leaves_dumps=True)
+    step = draw.dice.choice((0, draw.step()))
+    changed = (Accepted(GONE_ON, frozenset(), frozenset(turned)),) if step else ()
+    words = (*words, "--deviation-at", str(step))
+    return draw.case(ranks, words, turned, circle, *changed, leaves_dumps=True)
 
 
 def loses_message(draw: Draw) -> Case:
@@ -326,7 +331,7 @@ FAULTS: dict[str, Drawn] = {
     "shape_mismatch": deviates("resize", frozenset({Cause.SHAPE_MISMATCH})),
     "dtype_mismatch": deviates("retype", frozenset({Cause.DTYPE_MISMATCH})),
     "root_mismatch": deviates("reroot", frozenset({Cause.ROOT_MISMATCH}), op="broadcast"),
-    "exit_0": dies("clean", "os_exit_clean", causes=(DEAD, frozenset({Cause.CONTROL_FLOW_SKIP}))),
+    "exit_0": dies("clean", "os_exit_clean", causes=(DEAD, LEFT)),
     "exception": dies("exception", "sys_exit", "os_exit"),
     "sigkill": struck("sigkill", (DEAD,)),
     "sigstop": struck("sigstop", (ABSENT, frozenset({Cause.ALL_PRESENT_STUCK}))),

@@ -12,7 +12,8 @@ from comminsight.lab.cases import SILENT, Case
 from comminsight.model.verdict import Cause, Verdict
 
 ABSTAINING = frozenset({Cause.NO_VERDICT, Cause.DATA_INCOMPLETE, Cause.JOB_KILLED})
-CALM = ABSTAINING | {Cause.HEALTHY}
+# more ranks than CPUs stand still by turns: that is so, and accuses nobody
+CALM = ABSTAINING | {Cause.HEALTHY, Cause.HOST_PAUSE}
 CONFIDENCE = 0.95
 
 

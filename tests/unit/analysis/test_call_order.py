@@ -65,6 +65,10 @@ def two_groups(n_ranks, *, descs=("dp", "norm")):
         (("a1 b1 a2*", "a1 b1 a2*", "a1 b1 b2*", "a1 b1 a2*"), [(2, 0, 2, 3)]),
         # some had even been through: their a was over before they came to b
         (("a1 b1 a2 b2*", "a1 b1 a2*", "a1 b1 b2*"), [(2, 0, 2, 2)]),
+        # of a kind that is called more than once between two b, all have called the next a, or more
+        (("a1 b1 a2*", "a1 b1 a2 a3*", "a1 b1 b2*"), [(2, 0, 2, 2)]),
+        # who counts otherwise and had come to its a before the last b tells nothing
+        (("a1 b1 a2*", "a1 a2 a3 b1", "a1 b1 b2*"), []),
         # two against two, and one against one: no side is the right one
         (("a1 b1*", "a1 b1*", "b1 a1*", "b1 a1*"), []),
         (("a1*", "b1*"), []),

@@ -27,7 +27,7 @@ def test_it_can_be_played_and_names_ranks_of_the_job(kind):
         assert set(case.planted) <= set(range(case.ranks))
         assert case.is_silent == (kind in SILENT)
         if options.deviation:
-            assert 0 < options.deviation_at < options.steps
+            assert 0 <= options.deviation_at < options.steps - 1
             for rank in case.planted:
                 calls = calls_of(options.layout, case.ranks, rank)
                 places = options.deviation_place, options.deviation_other
