@@ -16,6 +16,7 @@ import numpy as np
 from comminsight.analysis.replay import build_graph, replay
 from comminsight.analysis.whatif_excess import Removed, beyond_each, beyond_others
 from comminsight.analysis.whatif_grid import Grid, LabelledStep, grids_of
+from comminsight.analysis.whatif_idle import idle_of
 from comminsight.analysis.whatif_links import transfers_beyond
 from comminsight.analysis.whatif_stages import stages_beyond
 
@@ -71,7 +72,10 @@ class WhatIf:
         self._usual = self._placed(
             (grid, transfers_beyond(grid, has_peers=False)) for grid in self._grids
         )
-        self._stages = stages_beyond(self._batches, stage_of_rank)
+        self._idle = [np.zeros(batch.work_ns.shape) for batch in self._batches]
+        for grid in self._grids:
+            grid.put_one(idle_of(grid, self.step_ns()), self._idle)
+        self._stages = stages_beyond(self._batches, self._idle, stage_of_rank)
         for batch, *removed in zip(self._batches, self._work, self._stages, strict=True):
             for matrix in removed:
                 matrix[:, :, batch.layout.has_opaque_work] = 0
@@ -98,6 +102,15 @@ class WhatIf:
         """Numbers of the ranks whose program no other rank runs: their work has no peers."""
         alone = {int(grid.ranks[0]) for grid in self._grids if len(grid.ranks) == 1}
         return tuple(sorted(alone))
+
+    def idle_ns(self) -> np.ndarray:
+        """Mean time of a step, ``(n_ranks,)``, that may be a wait for what was not recorded: most
+        ranks need it at a place where one of them does without."""
+        idle_ns = np.zeros(self._n_ranks)
+        for batch, idle in zip(self._batches, self._idle, strict=True):
+            of_rank = np.bincount(batch.layout.rank, idle.sum(axis=0), self._n_ranks)
+            idle_ns += of_rank / sum(len(own.numbers) for own in self._batches)
+        return idle_ns
 
     def has_peers(self, ranks: np.ndarray) -> bool:
         """Does somebody outside of ``ranks (n_ranks,)`` run the program of each of them?"""
@@ -139,6 +152,8 @@ class WhatIf:
 
     def gains(self, parts: Sequence[Part]) -> list[Gain]:
         """The gain of each part, in their order; zeros where no step can be replayed."""
+        if not parts:
+            return []
         sums = np.zeros((len(parts), N_LEVELS))
         joint = [self._joint(part) for part in parts]
         for b, used in enumerate(self._is_used):
@@ -150,17 +165,24 @@ class WhatIf:
         return [_gain(row / max(self.n_steps, 1)) for row in sums]
 
     def gain_of_all(self, parts: Sequence[Part]) -> Gain:
-        """The gain when all parts behave like their peers at once, and every rank and link too."""
+        """The gain when every rank and link and the joint ``parts`` behave like their peers at
+        once, or what any of the parts gains alone, if that is more: stages differ by design and
+        are not made equal on top of it."""
         joint = [self._joint(part) for part in parts]
         sums = np.zeros((1, N_LEVELS))
         for b, used in enumerate(self._is_used):
             if used:
-                work = np.maximum(self._work[b], self._stages[b])
+                work = self._work[b]
                 for own in joint:
                     work = work if own is None else np.maximum(work, own[b])
                 transfer = np.maximum(self._transfer[b], self._usual[b])
                 sums += self._gained_ns(b, [(work, transfer)])
-        return _gain(sums[0] / max(self.n_steps, 1))
+        every = [_gain(sums[0] / max(self.n_steps, 1)), *self.gains(parts)]
+        return Gain(
+            max(gain.low_ns for gain in every),
+            max(gain.expected_ns for gain in every),
+            max(gain.high_ns for gain in every),
+        )
 
     def _joint(self, part: Part) -> list[np.ndarray] | None:
         ranks = part.ranks

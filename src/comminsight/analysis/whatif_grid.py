@@ -47,11 +47,15 @@ class Grid:
 
     def put(self, removed: Removed, into: Sequence[np.ndarray]) -> None:
         """Write what goes into ``into[batch] (3, n_steps, n_ops)``."""
-        levels = np.stack(removed.levels())
+        for level, values in enumerate(removed.levels()):
+            self.put_one(values, [matrix[level] for matrix in into])
+
+    def put_one(self, values: np.ndarray, into: Sequence[np.ndarray]) -> None:
+        """Write values of the grid's shape into ``into[batch] (n_steps, n_ops)``."""
         begin = 0
         for b, rows in self.parts:
-            end = begin + into[b].shape[1]
-            into[b][:, :, rows] = levels[:, begin:end]
+            end = begin + len(into[b])
+            into[b][:, rows] = values[begin:end]
             begin = end
 
 

@@ -24,6 +24,7 @@ MAX_STEPS = 64
 BLOCK = 8  # adjacent steps, so that the time between two ends is known
 MAX_PARTS = 16  # ranks, and links, that are tried: those with the most to lose
 UNEVEN = "what_if.uneven"
+IDLE = "what_if.idle"
 BARRIERS = "what_if.barriers"
 LEFT_OUT = "what_if.left_out"
 SAMPLED = "what_if.sampled"
@@ -61,9 +62,9 @@ def what_if(
     gains = engine.gains([tried.part for tried in parts])
     step_ns = engine.step_ns()
     everything = _Tried(Part(), PartKind.ALL, ranks=sources.global_ranks)
-    all_gain = engine.gain_of_all([tried.part for tried in parts if tried.part.is_joint])
+    all_gain = engine.gain_of_all([tried.part for tried in parts])
     rows = [
-        _row(tried, gain, step_ns, engine.n_steps)
+        _row(tried, gain, engine)
         for tried, gain in zip([everything, *parts], [all_gain, *gains], strict=True)
     ]
     return WhatIfReport(
@@ -164,10 +165,11 @@ def _named(sources: RunSources, own: Sequence[int]) -> tuple[int, ...]:
     return tuple(sources.global_ranks[i] for i in own)
 
 
-def _row(tried: _Tried, gain: Gain, step_ns: float, n_steps: int) -> WhatIfRow:
+def _row(tried: _Tried, gain: Gain, engine: WhatIf) -> WhatIfRow:
     reason = cannot_tell(
-        gain.low_ns, gain.expected_ns, gain.high_ns, step_ns=step_ns, n_steps=n_steps,
-        has_peers=tried.has_peers,
+        gain.low_ns, gain.expected_ns, gain.high_ns, step_ns=engine.step_ns(),
+        n_steps=engine.n_steps, has_peers=tried.has_peers,
+        idle_ns=float(engine.idle_ns().max(initial=0)),
     )  # fmt: skip
     return WhatIfRow(
         kind=tried.kind, name=tried.name, ranks=tried.ranks,
@@ -185,6 +187,10 @@ def _missing(
     alone = [sources.global_ranks[i] for i in engine.ranks_alone]
     if alone:
         yield Message(UNEVEN, {"ranks": alone})
+    idle_ns = engine.idle_ns()
+    if idle_ns.any():
+        idle = _named(sources, np.flatnonzero(idle_ns).tolist())
+        yield Message(IDLE, {"ranks": list(idle), "idle_ns": round(float(idle_ns.max()))})
     if n_barriers:
         yield Message(BARRIERS, {"n": n_barriers})
     if engine.n_steps_left_out:
