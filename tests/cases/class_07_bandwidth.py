@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from comminsight.diagnosis import codes_calls
 from comminsight.diagnosis import codes_link as codes
 from comminsight.model.bandwidth import BandwidthRow
 from comminsight.model.counters import CounterSeries, Link, LinkMap
@@ -174,7 +175,7 @@ def one_setting(
     slow_run = run_of(folder, "slow", own, rows)
     fast = run_of(folder, "fast", their, [row(usual, low=usual * 0.97, high=usual * 1.02)])
     newer = run_of(folder, "newer", their, [row(usual)], version="2.28.7+cuda12.9")
-    told = (codes.SETTING_DIFFERS, codes.RUN_SPREAD, codes.SET_BACK)
+    told = (codes.RUN_SETTING, codes.RUN_SPREAD, codes.SET_BACK)
     return Scene(
         replace(slow_run, baseline=fast),
         Expected((Cause.SLOW_LINK,), (), told=told),
@@ -196,7 +197,7 @@ def together(_: Path, *, pair_gbs: float, all_gbs: float, hosts: tuple[str, ...]
         whole = BandwidthRow(op=op, size_bytes=MIB, busbw_gbs=all_gbs, hosts=hosts)
         return JobEvidence(bandwidth=(*rows, whole))
 
-    told = (codes.ONLY_FROM_HOSTS, codes.MISSING_LINK_CAUSE, codes.MISSING_ROUNDS)
+    told = (codes.ONLY_FROM_HOSTS, codes.MISSING_LINK_CAUSE, codes.MISSING_PAIRS)
     expected = Expected((Cause.SLOW_LINK,), (), told=told)
     return Scene(evidence(pair_gbs - 2), expected, evidence(all_gbs))
 
@@ -237,7 +238,7 @@ def same_calls(
             )  # fmt: skip
     for one in (job, blind):
         one.warn(node * per_node, 60, f"NET/IB : {text}")
-    told = (codes.CALLS_AGREE, codes.SIZES_DISAGREE, codes.TRY_OTHER_NETWORK)
+    told = (codes_calls.API_AGREES, codes_calls.SLICE_SIZES, codes_calls.CHECK_ORDERING)
     return Scene(job.write(folder / "fault"), Expected(told=told), blind.write(folder / "twin"))
 
 
@@ -249,7 +250,7 @@ def one_op(
     job = run_of(folder, "slow", {name: "1"}, [row(slow, op=op), *same])
     fast = run_of(folder, "fast", {name: "0"}, [row(usual, op=op), *same])
     slow_too = replace(fast, bandwidth=job.bandwidth)
-    told = (codes.OP_ALONE, codes.SETTING_DIFFERS, codes.MISSING_PORT_COUNTERS)
+    told = (codes.OP_ALONE, codes.RUN_SETTING, codes.MISSING_PORT_COUNTERS)
     return Scene(
         replace(job, baseline=fast),
         Expected((Cause.SLOW_LINK,), (), told=told),

@@ -290,7 +290,7 @@ def stalled_host(folder: Path, *, n_nodes: int, node: int, hours: float, process
         job.write(folder / "fault"),
         Expected(expected, NO_RANKS, told=(codes.LATE_ERROR, codes.HOST_EVENT)),
         blind.write(folder / "twin"),
-        Expected(expected, NO_RANKS, told=(codes.LATE_ERROR, codes.MISSING_KERNEL_LOG)),
+        Expected(expected, NO_RANKS, told=(codes.LATE_ERROR, codes.MISSING_HOST_LOG)),
     )
 
 

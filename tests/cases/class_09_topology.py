@@ -81,7 +81,7 @@ def by_path(
     job = JobEvidence()
     if is_stuck:
         job = stuck_on_one_node(folder / "dumps", n_gpus, "P2P/IPC", "all_reduce")
-    told = (codes.PAIRS_FAIL, codes.PAIRS_PASS)
+    told = (codes.PAIRS_FAIL, codes.PAIRS_WORK)
     return Scene(
         replace(job, hosts=HostFacts(paths=tuple(paths))),
         Expected((Cause.P2P_BLOCKED,), (), told=told, places=("node0",)),

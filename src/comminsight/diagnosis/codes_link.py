@@ -30,17 +30,15 @@ LATENCY_BOUND = "evidence.latency_bound"
 RUN_SLOWER = "evidence.run_slower"
 RUN_SPREAD = "evidence.run_spread"
 OP_ALONE = "evidence.op_alone"
-SETTING_DIFFERS = "evidence.setting_differs"
+RUN_SETTING = "evidence.run_setting"
 VERSION_DIFFERS = "evidence.version_differs"
 GRAPH_DIFFERS = "evidence.graph_differs"
 MASK_DIFFERS = "evidence.mask_differs"
 MASK_NOT_LOCAL = "evidence.mask_not_local"
-CALLS_AGREE = "evidence.calls_agree"
-SIZES_DISAGREE = "evidence.sizes_disagree"
 REDIRECTS = "evidence.redirects"
 P2P_IN_USE = "evidence.p2p_in_use"
 PAIRS_FAIL = "evidence.pairs_fail"
-PAIRS_PASS = "evidence.pairs_pass"
+PAIRS_WORK = "evidence.pairs_work"
 NVLINK_DOWN = "evidence.nvlink_down"
 P2P_OFF = "evidence.p2p_off"
 NO_SWITCH = "evidence.no_switch"
@@ -55,7 +53,7 @@ EFFECT_NONE = "evidence.effect_none"
 CLOCK_FELL = "evidence.clock_fell"
 
 MISSING_GID_TABLE = "missing.gid_table"
-MISSING_KERNEL_LOG = "missing.kernel_log"
+MISSING_HOST_LOG = "missing.host_log"
 MISSING_FIRST_USE = "missing.first_use"
 MISSING_PEER_END = "missing.peer_end"
 MISSING_LINK_MAP = "missing.link_map"
@@ -64,6 +62,7 @@ MISSING_LINK_EFFECT = "missing.link_effect"
 MISSING_NIC_BANDWIDTH = "missing.nic_bandwidth"
 MISSING_ROUNDS = "missing.rounds"
 MISSING_PORT_COUNTERS = "missing.port_counters"
+MISSING_PAIRS = "missing.pairs"
 MISSING_DIFFERENCE = "missing.difference"
 MISSING_ONE_DIFFERENCE = "missing.one_difference"
 MISSING_SAME_HOSTS = "missing.same_hosts"
@@ -91,7 +90,6 @@ SEAT_BRIDGE = "action.seat_bridge"
 P2P_ON = "action.p2p_on"
 GIVE_TREE = "action.give_tree"
 FIX_ALGORITHM = "action.fix_algorithm"
-TRY_OTHER_NETWORK = "action.try_other_network"
 
 CODES: dict[str, tuple[str, ...]] = {
     # transfers of these ranks got no answer; age_ns after their communicator was made
@@ -130,17 +128,15 @@ CODES: dict[str, tuple[str, ...]] = {
     RUN_SPREAD: ("low_gbs", "high_gbs"),
     OP_ALONE: ("ops", "others"),
     # value "" where a run does not set it
-    SETTING_DIFFERS: ("name", "value", "other"),
+    RUN_SETTING: ("name", "value", "other"),
     VERSION_DIFFERS: ("version", "other"),
     GRAPH_DIFFERS: ("graph", "other"),
     MASK_DIFFERS: ("host", "gpus", "mask", "other"),
     MASK_NOT_LOCAL: ("host", "gpu", "numa_node"),
-    CALLS_AGREE: ("n_ranks", "n_calls"),
-    SIZES_DISAGREE: ("ranks", "local_bytes", "remote_bytes"),
     REDIRECTS: ("host", "bridges", "devices"),
     P2P_IN_USE: ("ranks",),
     PAIRS_FAIL: ("host", "pairs", "paths"),
-    PAIRS_PASS: ("host", "pairs", "paths"),
+    PAIRS_WORK: ("host", "pairs", "paths"),
     NVLINK_DOWN: ("host", "device", "n_up", "n_links"),
     P2P_OFF: ("name", "value", "n_links"),
     NO_SWITCH: ("host", "n_gpus", "n_nics"),
@@ -156,7 +152,7 @@ CODES: dict[str, tuple[str, ...]] = {
     EFFECT_NONE: ("host", "device", "counter", "n_steps"),
     CLOCK_FELL: ("host", "device", "counter", "before", "after"),
     MISSING_GID_TABLE: (),
-    MISSING_KERNEL_LOG: ("hosts",),
+    MISSING_HOST_LOG: ("hosts",),
     # whether this path worked before
     MISSING_FIRST_USE: ("ranks",),
     # whether the process at the other end lived
@@ -167,6 +163,7 @@ CODES: dict[str, tuple[str, ...]] = {
     MISSING_NIC_BANDWIDTH: ("host", "device"),
     MISSING_ROUNDS: ("places",),
     MISSING_PORT_COUNTERS: (),
+    MISSING_PAIRS: ("pairs",),
     MISSING_DIFFERENCE: (),
     # several things differ between the runs, so none can be named alone
     MISSING_ONE_DIFFERENCE: ("names",),
@@ -195,7 +192,6 @@ CODES: dict[str, tuple[str, ...]] = {
     P2P_ON: ("name",),
     GIVE_TREE: ("host",),
     FIX_ALGORITHM: (),
-    TRY_OTHER_NETWORK: (),
 }
 
 MEASURES: tuple[str, ...] = (

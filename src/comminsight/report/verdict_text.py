@@ -160,7 +160,8 @@ def _clauses(verdict: Verdict, words: Catalogue) -> Iterator[str]:
             cost_ns, ratio = verdict.measures[COST_NS], verdict.measures.get(COST_RATIO)
             code = "clause.cost" if ratio is None else "clause.cost_ratio"
             yield words.text(code, cost_ns=cost_ns, ratio=ratio)
-    if verdict.cause in HANG_CAUSES and verdict.victims:
+    is_told = verdict.cause is Cause.PEER_UNREACHABLE and verdict.first_bad_op is None
+    if verdict.cause in HANG_CAUSES and verdict.victims and not is_told:  # they say so and end
         wait_ns = verdict.measures.get(WAIT_NS)
         code = "clause.waiting" if wait_ns is None else "clause.waiting_for"
         yield words.text(code, victims=list(verdict.victims), wait_ns=wait_ns)

@@ -23,3 +23,11 @@ def test_every_code_is_declared_and_grouped() -> None:
     }
     assert constants == set(codes.CODES)
     assert {code.split(".")[0] for code in constants} == {"evidence", "missing", "action"}
+
+
+def test_no_code_is_declared_by_two_topics() -> None:
+    """A later declaration would silently replace the other."""
+    topics = [module for name, module in vars(codes).items() if name.startswith("codes_")]
+    declared = [code for topic in topics for code in topic.CODES]
+    assert len(topics) > 1
+    assert sorted(set(declared)) == sorted(declared)

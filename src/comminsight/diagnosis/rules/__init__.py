@@ -6,7 +6,6 @@ from __future__ import annotations
 from comminsight.diagnosis.claim import Rule
 from comminsight.diagnosis.rules.arrival import arrival_rule
 from comminsight.diagnosis.rules.ascend import ascend_rule
-from comminsight.diagnosis.rules.calls_agree import calls_agree_rule
 from comminsight.diagnosis.rules.chunk_latency import chunk_latency_rule
 from comminsight.diagnosis.rules.counter_effects import counter_effects_rule
 from comminsight.diagnosis.rules.dark import dark_rule
@@ -76,7 +75,6 @@ RULES: tuple[Rule, ...] = (
     topology_rule,
     nondeterminism_rule,
     counter_effects_rule,
-    calls_agree_rule,
     chunk_latency_rule,
     p2p_off_rule,
     rank_ends_rule,

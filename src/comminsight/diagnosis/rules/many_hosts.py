@@ -68,4 +68,4 @@ def _missing(row: BandwidthRow, pairs: Pairs) -> Iterator[Message]:
     unmeasured = [pair for pair in combinations(sorted(row.hosts), 2) if pair not in pairs]
     if unmeasured:
         names = [f"{a} - {b}" for a, b in unmeasured]
-        yield message(codes.MISSING_ROUNDS, places=names)
+        yield message(codes.MISSING_PAIRS, pairs=names)

@@ -66,7 +66,7 @@ def _off(job: JobEvidence, name: str, value: str, n_links: int) -> Verdict:
 def _by_trial(job: JobEvidence, pairs: TriedPairs) -> Verdict:
     said = [_pairs_said(codes.PAIRS_FAIL, pairs.host, pairs.failed)]
     if pairs.passed:
-        said.append(_pairs_said(codes.PAIRS_PASS, pairs.host, pairs.passed))
+        said.append(_pairs_said(codes.PAIRS_WORK, pairs.host, pairs.passed))
     found = Finding(
         rule=RULE,
         cause=Cause.P2P_BLOCKED,

@@ -164,7 +164,7 @@ def _slower_said(job: JobEvidence, found: Comparison) -> Iterator[Evidence]:
 
 
 def _setting_said(one: Difference) -> Evidence:
-    return told(codes.SETTING_DIFFERS, kind="log", name=one.name, value=one.value, other=one.other)
+    return told(codes.RUN_SETTING, kind="log", name=one.name, value=one.value, other=one.other)
 
 
 def _measures(found: Comparison) -> dict[str, float]:

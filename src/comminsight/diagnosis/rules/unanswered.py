@@ -61,7 +61,7 @@ def _claim(
         ),
         first_bad_op=stuck.first_bad_op,
         evidence=(
-            told(codes.UNANSWERED, ranks=culprits, peers=[]),
+            told(codes.UNANSWERED, ranks=culprits, peers=""),
             *(rise_said(rise) for rise in rises),
         ),
         missing=() if job.hosts.gids else (message(codes.MISSING_GID_TABLE),),

@@ -82,7 +82,7 @@ def is_first_use(errors: Sequence[TransportError]) -> bool | None:
 def _when(errors: Sequence[TransportError]) -> Evidence:
     is_first = is_first_use(errors)
     ages = [error.age_ns for error in errors if error.age_ns is not None]
-    first, ranks, peers = errors[0].event, reporters(errors), peers_of(errors)
+    first, ranks, peers = errors[0].event, reporters(errors), peers_of(errors) or ""
     if is_first is None or not ages:
         return told(codes.UNANSWERED, kind="log", text=first.text, ranks=ranks, peers=peers)
     code = codes.AT_FIRST_USE if is_first else codes.LATE_ERROR
@@ -118,9 +118,9 @@ def _missing(
     if not job.hosts.gids:
         yield message(codes.MISSING_GID_TABLE)
     if reason is None:
-        yield message(codes.MISSING_PEER_END, peers=peers_of(errors))
+        yield message(codes.MISSING_PEER_END, peers=peers_of(errors) or "")
     if reason is None and not has_kernel_log(job.logs, hosts):
-        yield message(codes.MISSING_KERNEL_LOG, hosts=hosts)
+        yield message(codes.MISSING_HOST_LOG, hosts=hosts)
 
 
 def _place(reason: Reason | None) -> Place:
