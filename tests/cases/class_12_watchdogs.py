@@ -57,9 +57,9 @@ def heartbeat(at_s: float, rank: int, *, n_pending: int, stuck_s: int = 480) -> 
     return [
         Line(at_s, rank, f"{group} Heartbeat monitor timed out! Process will be terminated after "
              f"dumping debug info. workMetaList_.size()={n_pending}"),
-        Line(at_s + 0.1, rank, f"{group} ProcessGroupNCCL's watchdog got stuck for {stuck_s} seconds"
-             " without making progress in monitoring enqueued collectives. workMetaList_.size()="
-             f"{n_pending}"),
+        Line(at_s + 0.1, rank, f"{group} ProcessGroupNCCL's watchdog got stuck for {stuck_s} "
+             "seconds without making progress in monitoring enqueued collectives. "
+             f"workMetaList_.size()={n_pending}"),
     ]  # fmt: skip
 
 

@@ -35,7 +35,7 @@ class RankLine:
 class LogEnds:
     """All such lines. ``closed`` are ranks that a launcher ended, with the line that says so;
     ``statuses`` is how the process of a rank ended by its launcher, where it was no success;
-    ``last_lines`` are the (file, line) with which logs end; ``unyielding`` are ranks that did not
+    ``last_lines`` are the (file, line) with which logs of one rank end; ``unyielding`` are ranks that did not
     end when they were asked to."""
 
     lines: tuple[RankLine, ...]
@@ -73,7 +73,7 @@ def ends_of(logs: Sequence[JobLog], ranks: LogRanks) -> LogEnds:
                 fault = _fault(event, ranks)
                 if fault is not None:
                     lines.append(RankLine(rank, fault, event))
-    tails = frozenset((log.file, log.tail.line) for log in logs)
+    tails = frozenset((log.file, log.tail.line) for log in logs if log.rank >= 0)
     seen |= {log.rank for log in logs}
     return LogEnds(tuple(lines), closed, statuses, tails, frozenset(seen - {-1}), unyielding)
 

@@ -72,6 +72,7 @@ ECHOES = frozenset(
         C.TORCH_DUMP_SIGNAL, C.TORCH_SIGNAL_SEEN, C.TORCH_WATCHDOG_STUCK, C.TORCH_TAKEN_DOWN,
         C.TORCH_NCCL_ERROR, C.TORCH_NCCL_RESULT, C.TORCH_STORE_LOST, C.TORCH_STORE_TIMEOUT,
         C.TORCH_BARRIER_FAILED, C.TORCH_BARRIER_REACHED, C.GLOO_CLOSED, C.GLOO_TIMEOUT,
+        C.TORCH_UNIQUE_ID,
     }
 )  # fmt: skip
 # a rank writes these after it has waited for all of a time limit, long after the fault
@@ -79,6 +80,7 @@ TIMEOUTS = frozenset(
     {
         C.TORCH_WATCHDOG_TIMEOUT, C.TORCH_WATCHDOG_ECHO, C.TORCH_PROGRESS, C.TORCH_DUMP_SIGNAL,
         C.TORCH_WATCHDOG_STUCK, C.TORCH_STORE_TIMEOUT, C.GLOO_TIMEOUT, C.TORCH_BARRIER_FAILED,
+        C.TORCH_UNIQUE_ID,
     }
 )  # fmt: skip
 # a launcher or another process ends it: what it writes afterwards began elsewhere

@@ -7,10 +7,12 @@ from comminsight.diagnosis.claim import Rule
 from comminsight.diagnosis.rules.arrival import arrival_rule
 from comminsight.diagnosis.rules.ascend import ascend_rule
 from comminsight.diagnosis.rules.chunk_latency import chunk_latency_rule
+from comminsight.diagnosis.rules.comm_memory import comm_memory_rule
 from comminsight.diagnosis.rules.counter_effects import counter_effects_rule
 from comminsight.diagnosis.rules.dark import dark_rule
 from comminsight.diagnosis.rules.data_holes import data_holes_rule
 from comminsight.diagnosis.rules.data_stamps import data_stamps_rule
+from comminsight.diagnosis.rules.descriptors import descriptors_rule
 from comminsight.diagnosis.rules.duplicate_gpu import duplicate_gpu_rule
 from comminsight.diagnosis.rules.exposure import exposure_rule
 from comminsight.diagnosis.rules.fingerprint import fingerprint_rule
@@ -22,6 +24,7 @@ from comminsight.diagnosis.rules.heartbeat import heartbeat_rule
 from comminsight.diagnosis.rules.idle import idle_rule
 from comminsight.diagnosis.rules.init_network import init_network_rule
 from comminsight.diagnosis.rules.init_stuck import init_stuck_rule
+from comminsight.diagnosis.rules.known_versions import known_versions_rule
 from comminsight.diagnosis.rules.link_flap import link_flap_rule
 from comminsight.diagnosis.rules.log_hang import log_hang_rule
 from comminsight.diagnosis.rules.logged_calls import logged_calls_rule
@@ -34,11 +37,14 @@ from comminsight.diagnosis.rules.no_overlap import no_overlap_rule
 from comminsight.diagnosis.rules.nondeterminism import nondeterminism_rule
 from comminsight.diagnosis.rules.open_inits import open_inits_rule
 from comminsight.diagnosis.rules.p2p_blocked import p2p_blocked_rule, p2p_off_rule
+from comminsight.diagnosis.rules.plugin_fallback import plugin_fallback_rule
 from comminsight.diagnosis.rules.port_rate import ceiling_rule, nic_asymmetry_rule
 from comminsight.diagnosis.rules.rank_ends import rank_ends_rule
+from comminsight.diagnosis.rules.rdma_memory import rdma_memory_rule
 from comminsight.diagnosis.rules.recorded import recorded_rule
 from comminsight.diagnosis.rules.roce_loss import roce_loss_rule
 from comminsight.diagnosis.rules.serving import serving_rule
+from comminsight.diagnosis.rules.shared_memory import shared_memory_rule
 from comminsight.diagnosis.rules.slow_place import slow_place_rule
 from comminsight.diagnosis.rules.slow_transport import slow_transport_rule
 from comminsight.diagnosis.rules.slower_run import slower_run_rule
@@ -46,6 +52,7 @@ from comminsight.diagnosis.rules.small_messages import small_messages_rule
 from comminsight.diagnosis.rules.topology import topology_rule
 from comminsight.diagnosis.rules.unanswered import unanswered_rule
 from comminsight.diagnosis.rules.unreachable import unreachable_rule
+from comminsight.diagnosis.rules.version_skew import version_skew_rule
 
 RULES: tuple[Rule, ...] = (
     recorded_rule,
@@ -85,6 +92,13 @@ RULES: tuple[Rule, ...] = (
     init_stuck_rule,
     duplicate_gpu_rule,
     init_network_rule,
+    shared_memory_rule,
+    rdma_memory_rule,
+    descriptors_rule,
+    comm_memory_rule,
+    known_versions_rule,
+    version_skew_rule,
+    plugin_fallback_rule,
     data_stamps_rule,
     data_holes_rule,
     arrival_rule,

@@ -104,8 +104,10 @@ def _of_id(
     )
     evidence = (Evidence(kind="log", message=said, text=first.text),)
     world = max(job.world_size, ranks.world_size)
-    has_log = any(log.rank == owner for log in job.logs)
-    is_of_all = world == len(waiting) + 1 and owner not in waiting and max(waiting) < world
+    seen = {log.rank for log in job.logs} - {-1}
+    has_log = owner in seen
+    everybody = {*waiting, owner}
+    is_of_all = everybody == set(range(world or len(seen))) and owner not in waiting
     if not (has_log and is_of_all):
         missing: list[Message] = [] if has_log else [message(logs.MISSING_LOGS_OF, ranks=[owner])]
         missing += [] if world else [message(logs.MISSING_WORLD)]
