@@ -64,18 +64,17 @@ def form_of(call: str) -> str:
     return "flat" if is_flat else ""
 
 
-def needed_count(op: int, call: str, count: int, out_count: int) -> int:
-    """Elements that have to be as many on all members; 0 where none have to be. A list of tensors
+def needed_count(op: int, count: int, out_count: int) -> int:
+    """Elements that have to be as many on all members; 0 where none have to be. What is gathered
     may be of unlike sizes, as long as all members await the same."""
     if op in UNEVEN:
         return 0
-    is_list = op == Op.ALL_GATHER and form_of(call) == "list"
-    return out_count if is_list and out_count else count
+    return out_count if op == Op.ALL_GATHER and out_count else count
 
 
 def signature(call: CalledOp) -> Signature:
     """What has to be equal on all members of the communicator."""
-    count = needed_count(call.op, call.call, call.count, call.out_count)
+    count = needed_count(call.op, call.count, call.out_count)
     return call.comm_id, call.op, call.dtype, call.peer, count
 
 

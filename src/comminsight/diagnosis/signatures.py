@@ -91,8 +91,8 @@ def _has_unlike_forms(instance: Instance) -> bool:
 
 
 def _size(op: InFlightOp) -> int:
-    """Bytes that have to be as many on all members; elements where the bytes are not known."""
-    count = needed_count(op.op, op.call, op.count, op.out_count)
+    """Bytes that have to be as many on all members; elements of what is gathered, where known."""
+    count = needed_count(op.op, op.count, op.out_count)
     return op.size_bytes if count == op.count else count
 
 
