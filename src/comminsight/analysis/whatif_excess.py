@@ -145,9 +145,9 @@ def _removed(
     recurs = n_events >= max(MIN_EVENTS, MIN_EVENT_RATIO * len(mine))
     expected = _shared(beyond, lasting + event * recurs)
     alike = peer_ratio / np.sqrt(n_peers) if n_peers else 0.0
-    unsure = np.maximum(slowest, 0) + chance + alike * np.abs(usual).sum(axis=2)
-    sure = lasting - unsure * (lasting > 0)
-    low = _shared(beyond, np.maximum(sure, 0) + event * _sure_ratio(n_events, len(mine)))
+    unsure = np.maximum(slowest, 0) + chance + alike * np.median(np.abs(usual).sum(axis=2), axis=0)
+    sure = np.clip(1 - unsure / np.maximum(middle, 1), 0, 1)
+    low = _shared(beyond, lasting * sure + event * _sure_ratio(n_events, len(mine)))
     high = np.maximum(mine - best * (1 - alike), expected)
     return Removed(np.minimum(low, expected), expected, np.maximum(high, 0))
 
