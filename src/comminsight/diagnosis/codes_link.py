@@ -24,6 +24,8 @@ CEILING = "evidence.ceiling"
 PORT_RATE = "evidence.port_rate"
 SLOW_PATH = "evidence.slow_path"
 SLOW_PLACE = "evidence.slow_place"
+FELL_AT = "evidence.fell_at"
+FIT_DRIFTED = "evidence.fit_drifted"
 SLOW_CANDIDATES = "evidence.slow_candidates"
 ONLY_FROM_HOSTS = "evidence.only_from_hosts"
 LATENCY_BOUND = "evidence.latency_bound"
@@ -121,6 +123,9 @@ CODES: dict[str, tuple[str, ...]] = {
     SLOW_PATH: ("path", "busbw_gbs", "usual_gbs"),
     # what all n_slow slow paths have in common and none of the n_good others
     SLOW_PLACE: ("place", "n_slow", "n_good"),
+    FELL_AT: ("step",),
+    # startup and rate of a path before and after
+    FIT_DRIFTED: ("before_ns", "after_ns", "before_gbs", "after_gbs"),
     SLOW_CANDIDATES: ("places", "busbw_gbs", "usual_gbs"),
     ONLY_FROM_HOSTS: ("n_hosts", "busbw_gbs", "pair_gbs", "edges"),
     LATENCY_BOUND: ("latency_ns", "low_bytes", "low_gbs", "high_bytes", "high_gbs"),

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
+from comminsight.analysis.alpha_beta import has_drifted
 from comminsight.analysis.bandwidth import (
     ComparedPaths,
     common_place,
     common_ranks,
     compare_paths,
+    path_of,
 )
+from comminsight.analysis.fallen_bandwidth import FallenPaths, fallen_paths, fits_around
+from comminsight.analysis.log_ranks import short_host
 from comminsight.analysis.placement import ranks_at
 from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.claim import Claim
@@ -28,24 +34,54 @@ MAX_NAMED = 8  # a longer list of suspects points at nobody
 def slow_place_rule(job: JobEvidence) -> Iterator[Claim]:
     """SLOW_LINK at the one host, port or rank, or on the one path whose ends are well elsewhere; of
     a single communicator that is slow as a whole, its members are victims. Where several places
-    fit, they are told and nobody is named."""
+    fit, they are told and nobody is named. Paths are held against their peers, else against what
+    they were before."""
     paths = compare_paths(job.bandwidth)
-    if not paths.slow:
+    if paths.slow:
+        yield from map(Claim, _judged(job, paths))
         return
+    fallen = fallen_paths(job.bandwidth)
+    if fallen is not None:
+        for verdict in _judged(job, fallen.paths):
+            yield Claim(_since(job, verdict, fallen))
+
+
+def _since(job: JobEvidence, verdict: Verdict, fallen: FallenPaths) -> Verdict:
+    """The verdict from the step on at which the bandwidth fell, with what fell: startup or rate."""
+    said = [told(codes.FELL_AT, step=fallen.first_step)]
+    fits = fits_around(job.bandwidth, path_of(fallen.paths.slow[0]), fallen.first_step)
+    if fits is not None and any(has_drifted(*fits)):
+        before, after = fits
+        said.append(
+            told(
+                codes.FIT_DRIFTED, before_ns=before.latency_ns, after_ns=after.latency_ns,
+                before_gbs=before.rate_gbs, after_gbs=after.rate_gbs,
+            )
+        )  # fmt: skip
+    last = max(row.last_step for row in job.bandwidth)
+    return replace(
+        verdict,
+        evidence=(*verdict.evidence, *said),
+        first_step=fallen.first_step,
+        last_step=last,
+    )
+
+
+def _judged(job: JobEvidence, paths: ComparedPaths) -> Iterator[Verdict]:
     ranks = common_ranks(paths.slow, paths.normal)
     places = common_place(paths.slow, paths.normal)
     if len(paths.slow) == 1 and _is_cleared(paths):
-        yield Claim(_path_verdict(job, paths, Confidence.MEDIUM))
+        yield _path_verdict(job, paths, Confidence.MEDIUM)
     elif len(paths.slow) >= MIN_SLOW and len(places) == 1:
-        yield Claim(_place_verdict(job, paths, places.pop(), ranks))
+        yield _place_verdict(job, paths, places.pop(), ranks)
     elif len(paths.slow) >= MIN_SLOW and not places and len(ranks) == 1:
-        yield Claim(_rank_verdict(job, paths, ranks.pop()))
+        yield _rank_verdict(job, paths, ranks.pop())
     elif len(paths.slow) == 1 and paths.slow[0].comm_label:
-        yield Claim(_path_verdict(job, paths, Confidence.LOW))
+        yield _path_verdict(job, paths, Confidence.LOW)
     elif 0 < len(places) <= MAX_NAMED:
         missing = [message(codes.MISSING_ROUNDS, places=sorted(places))]
         swap = [message(codes.SWAP_PAIRS, places=sorted(places))]
-        yield Claim(abstained(job, RULE, [_candidates(paths, places)], missing, swap))
+        yield abstained(job, RULE, [_candidates(paths, places)], missing, swap)
 
 
 def _is_cleared(paths: ComparedPaths) -> bool:
@@ -75,14 +111,19 @@ def _place_verdict(job: JobEvidence, paths: ComparedPaths, place: str, ranks: se
 
 
 def _rank_verdict(job: JobEvidence, paths: ComparedPaths, rank: int) -> Verdict:
-    place = f"rank {rank}"
+    """At a rank; at its port where the map of links knows a single one."""
+    links = job.links.links if job.links is not None else ()
+    ports = {(short_host(one.host), one.device) for one in links if one.global_rank == rank}
+    host, device = ports.pop() if len(ports) == 1 else ("", "")
+    place = f"{host}/{device}" if device else f"rank {rank}"
     found = Finding(
         rule=RULE,
         cause=Cause.SLOW_LINK,
         confidence=Confidence.MEDIUM,
         culprits=(rank,),
-        evidence=(_slow_said(paths, place), _place_said(paths, place)),
-        missing=(message(codes.MISSING_LINK_MAP),),
+        place=Place(node=host, port=place if device else ""),
+        evidence=(_slow_said(paths, place), _place_said(paths, f"rank {rank}")),
+        missing=(message(codes.MISSING_PORT_COUNTERS if device else codes.MISSING_LINK_MAP),),
         measures=_measures(paths),
     )
     return link_verdict(job, found)
