@@ -19,6 +19,8 @@ USER_KEYS = frozenset({"user", "username", "USER", "LOGNAME"})
 PATH_KEYS = frozenset({"spool", "path", "filename", "file", "COMMINSIGHT_SPOOL"})
 NOT_PRIVATE = frozenset({"", "localhost", "root", "nobody", "none", "unknown", "node", "host"})
 PUBLIC = frozenset({"com", "org", "net", "edu", "io", "cn", "de"})
+_FIRST_MASK = ipaddress.IPv4Address("255.0.0.0")
+_EXPLODED_CHARS = 39
 KERNEL_TREES = ("/dev/", "/proc/", "/sys/")
 MAX_NAME_CHARS = 255
 
@@ -65,9 +67,18 @@ _USER_PLACES = tuple(
 )
 _CODE_NAME = re.compile(r"0x|rank\d*$|.*\.(?:py|pyc|so|cc|cpp|cu|h|c|log|txt|json)(?:\.\d+)?$")
 _IPV4 = re.compile(r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?![\d]|\.\d)", re.ASCII)
-_IPV6 = re.compile(r"(?<![\w:.])[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,7}(?![\w:])", re.ASCII)
+_IPV6 = re.compile(r"(?<![\w:.])[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,7}(?![\w:]|\.\d)", re.ASCII)
 _PART = r"[^\s/'\"<>|;:,()\[\]{}=\\]"
 _PATH = re.compile(rf"(?<![\w./-])(?:~\w{{0,32}}|\.{{1,2}})?(/{_PART}+)(?:/{_PART}*)*")
+# code that everybody has, or that a compiler made: rules tell it from the program's own by where
+# it stands
+_PUBLIC_CODE = re.compile(
+    r"(?:.*/)?((?:torch|torch_npu|torchvision|triton|deepspeed|lightning|pytorch_lightning"
+    r"|accelerate|transformers|datasets|megatron|vllm|c10d|nccl|inductor_cache)/.+)",
+    re.ASCII,
+)
+_COMPILED = re.compile(r".*/torchinductor[^/]*(/.+)", re.ASCII)
+_COMPILED_ASIDE = re.compile(r"/tmp/tmp\w+/\w{2}/c\w{20,}\.py", re.ASCII)  # noqa: S108 - told, not opened
 _URL_PATH = re.compile(r"(\w://[^/\s'\"]*)(/[^\s'\"]*)")
 _USER_FILE = re.compile(
     rf"(?<![\w./-])(?:{_PART}{{1,255}}/){{1,64}}({_PART}{{1,255}}\.(?:py|sh|json|ya?ml|toml|txt|log|pt|ckpt|ipynb|csv))\b"
@@ -81,24 +92,26 @@ class Masker:
     def __init__(self) -> None:
         self._hosts: dict[str, str] = {}
         self._users: dict[str, str] = {}
-        self._addresses: dict[str, str] = {}
+        self._addresses: dict[str, int] = {}
+        self._written: set[str] = set()  # addresses as they were written
         self._paths: set[str] = set()
         self._names: Callable[[str], str] | None = None
 
     @property
     def counts(self) -> dict[str, int]:
         """Distinct ones by kind."""
-        hosts = set(self._hosts.values())
         return {
-            "hosts": len(hosts), "users": len(self._users), "addresses": len(self._addresses),
+            "hosts": len(set(self._hosts.values())),
+            "users": len(self._users),
+            "addresses": len(self._addresses),
             "paths": len(self._paths),
-        }  # fmt: skip
+        }
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """The real names of hosts, users and addresses that are masked in texts."""
         named = (*self._hosts, *self._users)
-        return (*(name for name in named if _is_found_in_text(name)), *self._addresses)
+        return (*(name for name in named if _is_found_in_text(name)), *self._written)
 
     # learning
 
@@ -161,39 +174,61 @@ class Masker:
         return path if path.startswith(KERNEL_TREES) else self._short(path)
 
     def _short(self, path: str) -> str:
-        """A path as its last part; one that ends with a slash as the folder."""
-        last = path.rstrip("/").rpartition("/")[2]
+        """A path as its last part; one that ends with a slash as the folder. Of code that is not
+        the program's own, also where it stands in its package."""
+        if _COMPILED_ASIDE.fullmatch(path):
+            return path
         self._paths.add(path)
+        if match := _COMPILED.fullmatch(path):
+            return f".../torchinductor{match[1]}"
+        if match := _PUBLIC_CODE.fullmatch(path):
+            return f".../{match[1]}"
+        last = path.rstrip("/").rpartition("/")[2]
         return f".../{last}" if last else "/"
 
     def _user_file(self, match: re.Match[str]) -> str:
-        self._paths.add(match[0])
-        return f".../{match[1]}"
+        return match[0] if _PUBLIC_CODE.fullmatch(match[0]) else self._short(match[0])
 
     def _ipv4(self, match: re.Match[str]) -> str:
-        return self._address(match[0], ipaddress.IPv4Address, "198.18.0.0")
+        try:
+            address = ipaddress.IPv4Address(match[0])
+        except ValueError:
+            return match[0]
+        masked = self._masked_v4(address)
+        if masked != address:
+            self._written.add(match[0])
+        return str(masked)
+
+    def _masked_v4(self, address: ipaddress.IPv4Address) -> ipaddress.IPv4Address:
+        """Another address of a range for tests; one that holds on its own link only stays such."""
+        if address.is_loopback or address.is_unspecified or address >= _FIRST_MASK:
+            return address
+        base = "169.254.0.0" if address.is_link_local else "198.18.0.0"
+        return ipaddress.IPv4Address(int(ipaddress.IPv4Address(base)) + self._number(str(address)))
 
     def _ipv6(self, match: re.Match[str]) -> str:
-        return self._address(match[0], ipaddress.IPv6Address, "2001:db8::")
-
-    def _address(
-        self,
-        text: str,
-        kind: type[ipaddress.IPv4Address] | type[ipaddress.IPv6Address],
-        base: str,
-    ) -> str:
         try:
-            address = kind(text)
+            address = ipaddress.IPv6Address(match[0])
         except ValueError:
-            return text
-        if address.is_loopback or address.is_unspecified or text.startswith("255."):
-            return text
-        same = str(address)
-        number = len(self._addresses) + 1
-        alias = self._addresses.setdefault(same, str(kind(int(kind(base)) + number)))
-        if text != same:
-            self._addresses.setdefault(text, alias)
-        return alias
+            return match[0]
+        masked = self._masked_v6(address)
+        if masked == address:
+            return match[0]
+        self._written.add(match[0])
+        return masked.exploded if len(match[0]) == _EXPLODED_CHARS else str(masked)
+
+    def _masked_v6(self, address: ipaddress.IPv6Address) -> ipaddress.IPv6Address:
+        """The same for the newer form; one that carries an older address carries its mask."""
+        if address.is_loopback or address.is_unspecified:
+            return address
+        if (inner := address.ipv4_mapped) is not None:
+            return ipaddress.IPv6Address((0xFFFF << 32) + int(self._masked_v4(inner)))
+        base = "fe80::" if address.is_link_local else "2001:db8::"
+        return ipaddress.IPv6Address(int(ipaddress.IPv6Address(base)) + self._number(str(address)))
+
+    def _number(self, address: str) -> int:
+        """The place of an address among those that were met, from 1."""
+        return self._addresses.setdefault(address, len(self._addresses) + 1)
 
     def _replacer(self) -> Callable[[str], str]:
         names = {name: alias for name, alias in self._all_names() if _is_found_in_text(name)}

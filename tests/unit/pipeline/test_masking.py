@@ -32,7 +32,16 @@ def masked(text: str, *learnt: tuple[str, str]) -> str:
         ("to [amber-1.site.local]:29500 (errno", "to [host-1]:29500 (errno"),
         ("--master_addr amber-1 MASTER_ADDR=amber-1", "--master_addr host-1 MASTER_ADDR=host-1"),
         ("10.4.0.17<4567> 10.4.0.17", "198.18.0.1<4567> 198.18.0.1"),
-        ("to fe80::1ff:fe23:4567:890a port", "to 2001:db8::1 port"),
+        ("to fe80::1ff:fe23:4567:890a port", "to fe80::1 port"),  # on its own link, as before
+        ("to fd00::5 and 169.254.7.7.", "to 2001:db8::2 and 169.254.0.1."),
+        (
+            "GID 0000:0000:0000:0000:0000:ffff:0a04:0011 of 10.4.0.17 and ::ffff:10.4.0.17",
+            "GID 0000:0000:0000:0000:0000:ffff:c612:0001 of 198.18.0.1 and ::ffff:198.18.0.1",
+        ),
+        (
+            "f (/opt/ann/lib/site-packages/torch/_dynamo/x.py:3)", "f (.../torch/_dynamo/x.py:3)",
+        ),
+        ("f (/tmp/torchinductor_ann/ab/c.py:3)", "f (.../torchinductor/ab/c.py:3)"),
         ('File "/home/ann/p/train.py", line 3', 'File ".../train.py", line 3'),
         ("ann is known from /home/ann/x", "user-1 is known from .../x"),
         ("ssh ann@amber-1 ~/run.sh", "ssh user-1@host-1 .../run.sh"),
@@ -53,6 +62,7 @@ def test_names_and_paths_are_replaced(text: str, after: str) -> None:
         "NCCL INFO Channel 00/02 : 0[0] -> 1[1] [send] via NET/Socket/0 comm 0x55 busId 1b000",
         "NCCL version 2.27.3+cuda12.8, socket.cc:484, misc/utils.cc:12 -> 3",
         "PCI:0000:1b:00.0 at 12:34:56 aa:bb:cc:dd:ee:ff c10::Error std::vector 127.0.0.1 ::1",
+        "f (torch/distributed/x.py:3) /tmp/tmp1/ab/cabcdefghijklmnopqrstuv.py",
         "unable to open /dev/shm/nccl-abc: No space left; GB/s, 8/8 ranks, and/or, localhost",
     ],
 )
