@@ -9,6 +9,7 @@ from tests.cases import (
     class_04_groups,
     class_04b_messages,
     class_05_stragglers,
+    class_05b_chains,
     class_05c_links,
     class_06b_preparation,
     class_07_bandwidth,
@@ -20,6 +21,7 @@ from tests.cases import (
     class_12_watchdogs,
     class_13_versions,
     class_14_data,
+    class_14c_ras,
     class_15_exposed,
 )
 from tests.cases.field_case import FieldCase
@@ -50,6 +52,7 @@ CASES: tuple[FieldCase, ...] = (
     *class_04_groups.CASES,
     *class_04b_messages.CASES,
     *class_05_stragglers.CASES,
+    *class_05b_chains.CASES,
     *class_05c_links.CASES,
     *class_07_bandwidth.CASES,
     *class_06b_preparation.CASES,
@@ -61,6 +64,7 @@ CASES: tuple[FieldCase, ...] = (
     *class_12_watchdogs.CASES,
     *class_13_versions.CASES,
     *class_14_data.CASES,
+    *class_14c_ras.CASES,
     *class_15_exposed.CASES,
 )
 

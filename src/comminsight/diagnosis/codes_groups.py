@@ -35,7 +35,6 @@ PRINTED_FIRST = "evidence.printed_first"
 # the two sides of one count of RAS, the one behind first
 RAS_BEHIND = "evidence.ras_behind"
 RAS_STILL = "evidence.ras_still"
-RAS_ABSURD = "evidence.ras_absurd"
 
 MISSING_SIDE_STATE = "missing.side_state"
 MISSING_SECOND_ANSWER = "missing.second_answer"
@@ -76,7 +75,6 @@ CODES: dict[str, tuple[str, ...]] = {
     PRINTED_FIRST: ("printed", "comm", "timeout_ms"),
     RAS_BEHIND: ("comm", "op", "behind", "n_behind", "launched", "ahead", "n_ahead", "others"),
     RAS_STILL: ("source", "other", "comm"),
-    RAS_ABSURD: ("source", "n"),
     MISSING_SIDE_STATE: ("behind", "ahead"),
     MISSING_SECOND_ANSWER: ("source",),
     MISSING_NATIVE_STACK: ("ranks",),

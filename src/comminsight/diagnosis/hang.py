@@ -27,6 +27,7 @@ from comminsight.diagnosis.run_end import before_the_end, left_waiting
 from comminsight.diagnosis.signatures import first_mismatch
 from comminsight.diagnosis.stuck_evidence import pending_evidence, pending_nowhere
 from comminsight.diagnosis.waitfor import WaitGraph
+from comminsight.diagnosis.wavefront import wavefront
 from comminsight.model.hang import HangEvent, Liveness, Presence, StackSource
 from comminsight.model.ops import Backend
 from comminsight.model.topology import Communicator
@@ -97,7 +98,11 @@ def _verdict(
         first_bad_op=op_ref(instance) if instance is not None else None,
         measures=_waits(observed, main, direct),
         chain=hang_chain(observed, instance, culprits),
-        evidence=(*evidence_of(observed, main, direct), *_other_origins(others)),
+        evidence=(
+            *evidence_of(observed, main, direct),
+            *_other_origins(others),
+            *wavefront(observed, graph, culprits),
+        ),
         missing=tuple(missing_of(observed, main)),
         next_actions=tuple(_actions(observed, main)),
     )

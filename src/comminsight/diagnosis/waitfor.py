@@ -82,6 +82,10 @@ class WaitGraph:
             )
         )  # fmt: skip
 
+    def victims_of(self, ranks: Iterable[int]) -> tuple[int, ...]:
+        """Ranks whose waiting leads to one of ``ranks``, over any number of others, ascending."""
+        return self._victims(set(ranks))
+
     def _add(self, place: int, instance: Instance, observed: Observed) -> None:
         hard, soft = -2 * place - 1, -2 * place - 2
         wanted = set(instance.ranks(*WANTED))

@@ -40,6 +40,7 @@ from comminsight.diagnosis.rules.p2p_blocked import p2p_blocked_rule, p2p_off_ru
 from comminsight.diagnosis.rules.plugin_fallback import plugin_fallback_rule
 from comminsight.diagnosis.rules.port_rate import ceiling_rule, nic_asymmetry_rule
 from comminsight.diagnosis.rules.rank_ends import rank_ends_rule
+from comminsight.diagnosis.rules.ras import ras_rule
 from comminsight.diagnosis.rules.rdma_memory import rdma_memory_rule
 from comminsight.diagnosis.rules.recorded import recorded_rule
 from comminsight.diagnosis.rules.roce_loss import roce_loss_rule
@@ -60,6 +61,7 @@ RULES: tuple[Rule, ...] = (
     open_inits_rule,
     foreign_root_rule,
     hang_rule,
+    ras_rule,
     fingerprint_rule,
     logged_calls_rule,
     mismatch_echo_rule,

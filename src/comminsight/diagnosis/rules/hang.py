@@ -11,6 +11,7 @@ from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.hang import judge_hang
 from comminsight.diagnosis.log_origin import log_origin
 from comminsight.diagnosis.logged_ends import with_log_lines, with_logged_ends
+from comminsight.diagnosis.logged_hosts import with_logged_hosts
 from comminsight.diagnosis.long_work import as_long_work
 from comminsight.diagnosis.refinements import REFINEMENTS
 from comminsight.model.job_evidence import JobEvidence
@@ -22,7 +23,7 @@ def hang_rule(job: JobEvidence) -> Iterator[Claim]:
     without a view of the ranks."""
     if job.hang is not None:
         origin = log_origin(job)
-        event = with_logged_ends(job.hang, origin)
+        event = with_logged_hosts(with_logged_ends(job.hang, origin), job.logs)
         verdict = with_log_lines(judge_hang(event, job.communicators), event, origin)
         verdict = as_long_work(verdict, event, job.logs)
         if job.n_records:  # read from files of others: no recorder of our own was there

@@ -40,7 +40,9 @@ def logged_calls_rule(job: JobEvidence) -> Iterator[Claim]:
 
 def _may_lack_a_line(comm: LoggedComm, found: Divergence, first: Mapping[int, CalledOp]) -> bool:
     """True where a side made the other's call too, at another place: a lost line shifts all that
-    follow."""
+    follow. Where what follows is alike, none is."""
+    if _goes_on_alike(comm, max(call.match_seq for call in first.values())):
+        return False
     made = {rank: {signature(call) for call in calls} for rank, calls in comm.calls.items()}
     one_by_side = [side[0] for side in found.sides]
     return any(
@@ -49,6 +51,16 @@ def _may_lack_a_line(comm: LoggedComm, found: Divergence, first: Mapping[int, Ca
         for other in one_by_side
         if one != other
     )
+
+
+def _goes_on_alike(comm: LoggedComm, match_seq: int) -> bool:
+    """True where all ranks made calls after this one, and the same as far as they go."""
+    rests = [
+        [signature(call) for call in calls if call.match_seq > match_seq]
+        for calls in comm.calls.values()
+    ]
+    n = min(map(len, rests))
+    return n > 0 and all(rest[:n] == rests[0][:n] for rest in rests)
 
 
 def _claim(
