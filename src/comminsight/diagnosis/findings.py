@@ -159,9 +159,12 @@ def _judge_calls(observed: Observed, origin: Origin) -> Finding | None:
     """A circle that one group's first use closes, or one rank by leaving its own pattern; and one
     of two ops that all of its ranks called, in opposite orders."""
     everybody = {*origin.victims, *origin.ranks}
-    if unused := first_use(observed, origin.cycle):
-        instance = unused[0].instance
-        ranks = tuple(rank for rank in instance.ranks(Presence.ABSENT) if rank in everybody)
+    unused = first_use(observed, origin.cycle)
+    instance = unused[0].instance if unused else None
+    ranks = () if instance is None else instance.ranks(Presence.ABSENT)
+    ranks = tuple(rank for rank in ranks if rank in everybody)
+    # where as many have come to it as have not, they may be the ones that are early
+    if instance is not None and len(ranks) < len(instance.waiters):
         victims = tuple(sorted(everybody - set(ranks)))
         return Finding(Cause.RANK_NOT_ENTERED, origin, ranks, victims, instance)
     is_inverted = have_called_all(origin.cycle)

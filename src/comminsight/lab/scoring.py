@@ -18,7 +18,8 @@ CONFIDENCE = 0.95
 
 
 class Mark(StrEnum):
-    """What a run's verdicts are worth. VOID: nothing was planted, so nothing can be said."""
+    """What a run's verdicts are worth. VOID: the fault did not come about, or had no effect on who
+    waits, so nothing can be said."""
 
     RIGHT = "right"
     ABSTAINED = "abstained"
