@@ -34,11 +34,16 @@ def played(groups: Mapping[str, Group], programs: Programs, **settings: Any) -> 
 
 def first_difference(programs: Iterable[Sequence[Call]], name: str) -> int | None:
     """Which call of the group is the first that is not the same on all; None without one."""
-    own = [[call._replace(site=()) for call in one if call.group == name] for one in programs]
+    own = [[_needed(call) for call in one if call.group == name] for one in programs]
     return next(
         (place for place, calls in enumerate(zip_longest(*own)) if len(set(calls) - {None}) > 1),
         None,
     )
+
+
+def _needed(call: Call) -> Call:
+    """What has to be equal on all members: parts of an exchange may be uneven."""
+    return call._replace(site=(), shape=() if call.op == "all_to_all" else call.shape)
 
 
 def scene(

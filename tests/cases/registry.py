@@ -21,6 +21,7 @@ from tests.cases import (
     class_12_watchdogs,
     class_13_versions,
     class_14_data,
+    class_14a_flight_recorder,
     class_14c_ras,
     class_15_exposed,
 )
@@ -63,6 +64,7 @@ CASES: tuple[FieldCase, ...] = (
     *class_10_limits.CASES,
     *class_12_watchdogs.CASES,
     *class_13_versions.CASES,
+    *class_14a_flight_recorder.CASES,
     *class_14_data.CASES,
     *class_14c_ras.CASES,
     *class_15_exposed.CASES,

@@ -28,6 +28,7 @@ from comminsight.pipeline.flight_recorder_groups import JobGroups
 from comminsight.pipeline.flight_recorder_history import call_histories
 from comminsight.pipeline.flight_recorder_idle import never_used
 from comminsight.pipeline.flight_recorder_order import skipped_ops
+from comminsight.pipeline.flight_recorder_pairs import without_past_pairs
 
 FIRST_WITH_RIGHT_NUMBERS = [2, 9]
 _COUNTERPART = {Op.SEND: Op.RECV, Op.RECV: Op.SEND}
@@ -188,7 +189,8 @@ def _places(job: FlightJob, *, is_over: bool) -> set[tuple[int, int]]:
 def flight_event(job: FlightJob) -> HangEvent:
     """The event. That the job stood still when the dumps were written is taken for granted: they
     do not say when that was."""
-    in_flight = [op for rank in job.calls for op in _in_flight(job, rank)]
+    called = [op for rank in job.calls for op in _in_flight(job, rank)]
+    in_flight = without_past_pairs(called, job.calls, job.members)
     progress = [entry for rank in job.calls for entry in _collective_progress(job, rank)]
     progress += _p2p_progress(job, in_flight)
     event = HangEvent(
