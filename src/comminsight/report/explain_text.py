@@ -103,12 +103,10 @@ def _about(group: str, verdict: Verdict, words: Catalogue) -> str:
 def _write_chain(page: Page, verdict: Verdict, paths: Sequence[str], number: int) -> None:
     page.heading("chain")
     page.fields(_chain_rows(verdict.chain, page.words))
-    page.heading("open")
-    page.commands(
-        command(paths, reference)
-        for reference in dict.fromkeys(_reference(link, number) for link in verdict.chain)
-        if reference
-    )
+    references = dict.fromkeys(_reference(link, number) for link in verdict.chain)
+    if any(references):
+        page.heading("open")
+        page.commands(command(paths, reference) for reference in references if reference)
 
 
 def _chain_rows(chain: Iterable[ChainLink], words: Catalogue) -> Iterator[tuple[str, str]]:

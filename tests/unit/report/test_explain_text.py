@@ -67,6 +67,9 @@ def test_a_reference_is_opened_by_one_command_for_each() -> None:
     assert text.count("comminsight show 'a b' c --ref run\n") == 1
     assert text.count("comminsight show 'a b' c --ref verdict:2\n") == 1
     assert "comminsight show 'a b' c --ref evidence:2.1\n" in text
+    bare = render_explanation(report(replace(HANG, chain=(), evidence=())), 1, ["a"])
+    assert "comminsight show" not in bare
+    assert "Open what" not in bare
     assert command(["x;y"], "run") == "comminsight show 'x;y' --ref run"
 
 
