@@ -175,7 +175,7 @@ CASES: tuple[FieldCase, ...] = (
     )),
     FieldCase(87, "buffers of many groups", many_groups, variants(
         "n_ranks culprit n_groups n_used error",
-        (4, 2, 9, 6, "Cuda failure 2 'out of memory'"), 
+        (4, 2, 9, 6, "Cuda failure 2 'out of memory'"),
         (8, 0, 12, 12, "Cuda failure 'out of memory'"),
         (2, 1, 5, 1, "Failed to CUDA calloc async 4194304"),
     )),

@@ -35,8 +35,8 @@ class RankLine:
 class LogEnds:
     """All such lines. ``closed`` are ranks that a launcher ended, with the line that says so;
     ``statuses`` is how the process of a rank ended by its launcher, where it was no success;
-    ``last_lines`` are the (file, line) with which logs of one rank end; ``unyielding`` are ranks that did not
-    end when they were asked to."""
+    ``last_lines`` are the (file, line) with which logs of one rank end; ``unyielding`` are ranks
+    that did not end when they were asked to."""
 
     lines: tuple[RankLine, ...]
     closed: dict[int, LogEvent]

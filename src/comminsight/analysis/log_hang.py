@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from comminsight.analysis.log_index import events_with, lines_with
 from comminsight.analysis.log_ranks import LogRanks, is_default_group
 from comminsight.model.hang import HangEvent, InFlightOp, Liveness, Progress, RankState
 from comminsight.model.job_evidence import JobLog
@@ -106,32 +107,29 @@ def log_hang(
 
 
 def _waits(logs: Sequence[JobLog], ranks: LogRanks) -> Iterator[Waited]:
-    for log in logs:
-        for event in log.events:
-            if event.code is LogCode.TORCH_WATCHDOG_TIMEOUT:
-                yield Waited(
-                    ranks.rank_of(log, event),
-                    _number(event, "seq"),
-                    str(event.values.get("op", "")),
-                    _number(event, "numel_in"),
-                    _number(event, "timeout_ms") * MS,
-                    _number(event, "ran_ms") * MS,
-                    event,
-                )
+    for log, event in lines_with(logs, LogCode.TORCH_WATCHDOG_TIMEOUT):
+        yield Waited(
+            ranks.rank_of(log, event),
+            _number(event, "seq"),
+            str(event.values.get("op", "")),
+            _number(event, "numel_in"),
+            _number(event, "timeout_ms") * MS,
+            _number(event, "ran_ms") * MS,
+            event,
+        )
 
 
 def _counts(logs: Sequence[JobLog], ranks: LogRanks, waited: Sequence[Waited]) -> Iterator[Counted]:
     """One entry per rank and group, that of its oldest op."""
     found: dict[tuple[int, Group], Counted] = {}
-    for log in logs:
-        for event in log.events:
-            rank = ranks.rank_of(log, event)
-            if event.code not in COUNTERS or rank < 0 or "last_enqueued" not in event.values:
-                continue
-            one = _counted(rank, event)
-            before = found.get((rank, one.group))
-            if before is None or 0 < one.seq < before.seq:
-                found[rank, one.group] = one
+    for log, event in lines_with(logs, *COUNTERS):
+        rank = ranks.rank_of(log, event)
+        if rank < 0 or "last_enqueued" not in event.values:
+            continue
+        one = _counted(rank, event)
+        before = found.get((rank, one.group))
+        if before is None or (one.seq and not 0 < before.seq <= one.seq):
+            found[rank, one.group] = one
     yield from found.values()
     if not found:
         yield from _desynced(logs, ranks, waited)
@@ -158,18 +156,15 @@ def _desynced(
     """What reports on ranks out of step say, where they can only speak of the group of all ranks:
     the ranks in them are those of a group."""
     told: dict[int, Counted] = {}
-    for log in logs:
-        for event in log.events:
-            named = event.values.get("ranks", ())
-            seq = _number(event, "seq")
-            if not isinstance(named, tuple | list):
-                continue
-            for rank in named:
-                if event.code is LogCode.TORCH_DESYNC_STUCK:
-                    told.setdefault(rank, Counted(rank, ("", ""), rank, seq, seq, seq - 1))
-                elif event.code is LogCode.TORCH_DESYNC_ABSENT:
-                    done = _number(event, "last_completed")
-                    told[rank] = Counted(rank, ("", ""), rank, 0, done, done)
+    for event in events_with(logs, [LogCode.TORCH_DESYNC_STUCK, LogCode.TORCH_DESYNC_ABSENT]):
+        named = event.values.get("ranks", ())
+        seq = _number(event, "seq")
+        for rank in named if isinstance(named, tuple | list) else ():
+            if event.code is LogCode.TORCH_DESYNC_STUCK:
+                told.setdefault(rank, Counted(rank, ("", ""), rank, seq, seq, seq - 1))
+            else:
+                done = _number(event, "last_completed")
+                told[rank] = Counted(rank, ("", ""), rank, 0, done, done)
     is_of_all = ranks.world_size > 1 and len(told) == ranks.world_size
     if is_of_all and set(told) == set(range(ranks.world_size)):
         yield from told.values()

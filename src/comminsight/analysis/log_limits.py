@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from comminsight.analysis.log_index import events_with, lines_with
 from comminsight.analysis.log_ranks import LogRanks, short_host
 from comminsight.model.job_evidence import JobLog
 from comminsight.model.log_event import LogCode, LogEvent
@@ -39,12 +40,9 @@ class LimitLine:
 
 def lines_of(logs: Sequence[JobLog], ranks: LogRanks, codes: Iterable[LogCode]) -> list[RankLine]:
     """All lines of these codes."""
-    wanted = frozenset(codes)
     return [
         RankLine(ranks.rank_of(log, event), short_host(event.host or log.host), event)
-        for log in logs
-        for event in log.events
-        if event.code in wanted
+        for log, event in lines_with(logs, *codes)
     ]
 
 
@@ -57,9 +55,8 @@ def limits(logs: Sequence[JobLog], name: str) -> list[LimitLine]:
     """Every value of a limit that the logs list, the smallest first."""
     found = (
         LimitLine(name, _value(event), event)
-        for log in logs
-        for event in log.events
-        if event.code is LogCode.PROCESS_LIMIT and _name(event) == name
+        for event in events_with(logs, [LogCode.PROCESS_LIMIT])
+        if _name(event) == name
     )
     return sorted(found, key=lambda one: one.value)
 
@@ -80,10 +77,8 @@ def shm_capacity_bytes(logs: Sequence[JobLog]) -> int:
     """The smallest size of /dev/shm that a log lists, 0 where none does."""
     found = [
         size
-        for log in logs
-        for event in log.events
-        if event.code is LogCode.SHM_FILESYSTEM
-        and (size := size_bytes(str(event.values.get("capacity", ""))))
+        for event in events_with(logs, [LogCode.SHM_FILESYSTEM])
+        if (size := size_bytes(str(event.values.get("capacity", ""))))
     ]
     return min(found, default=0)
 
@@ -100,10 +95,8 @@ def setting(logs: Sequence[JobLog], name: str, default: int) -> int:
     """The largest number that a variable of NCCL is set to, ``default`` where none is."""
     values = [
         int(text)
-        for log in logs
-        for event in log.events
-        if event.code in {LogCode.NCCL_ENV, LogCode.ENVIRONMENT}
-        and event.values.get("name") == name
+        for event in events_with(logs, [LogCode.NCCL_ENV, LogCode.ENVIRONMENT])
+        if event.values.get("name") == name
         and (text := str(event.values.get("value", ""))).isdigit()
         and len(text) < 10
     ]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from comminsight.analysis.log_index import events_with, lines_with
 from comminsight.analysis.log_ranks import LogRanks, short_host
 from comminsight.model.job_evidence import JobLog
 from comminsight.model.log_event import LogCode, LogEvent
@@ -57,13 +58,12 @@ def offers(logs: Sequence[JobLog], ranks: LogRanks) -> list[Offer]:
     """What each process offers, by the first line that tells it: that of the bootstrap, else the
     first socket device."""
     found: dict[tuple[str, int], Offer] = {}
-    for log in logs:
-        for event in log.events:
-            interface, address = _offered(event)
-            host = short_host(event.host or log.host)
-            if interface:
-                one = Offer(ranks.rank_of(log, event), host, interface, address, event)
-                found.setdefault((host, event.pid), one)
+    for log, event in lines_with(logs, LogCode.NCCL_BOOTSTRAP, LogCode.NCCL_SOCKET_DEVICES):
+        interface, address = _offered(event)
+        host = short_host(event.host or log.host)
+        if interface:
+            one = Offer(ranks.rank_of(log, event), host, interface, address, event)
+            found.setdefault((host, event.pid), one)
     return list(found.values())
 
 
@@ -98,9 +98,7 @@ def connect_failures(logs: Sequence[JobLog], ranks: LogRanks) -> list[ConnectFai
             is_without_path=_is_without_path(event),
             event=event,
         )
-        for log in logs
-        for event in log.events
-        if event.code is LogCode.NCCL_CONNECT_FAILED
+        for log, event in lines_with(logs, LogCode.NCCL_CONNECT_FAILED)
     ]
 
 
@@ -116,9 +114,7 @@ def store_clients(logs: Sequence[JobLog], ranks: LogRanks) -> list[StoreClient]:
             ranks.rank_of(log, event), str(event.values.get("address", "")),
             str(event.values.get("port", "")), event,
         )
-        for log in logs
-        for event in log.events
-        if event.code is LogCode.TORCH_CLIENT_TIMEOUT
+        for log, event in lines_with(logs, LogCode.TORCH_CLIENT_TIMEOUT)
     ]  # fmt: skip
 
 
@@ -126,8 +122,6 @@ def interfaces_there(logs: Sequence[JobLog]) -> list[str]:
     """The interfaces that a host lists, without loopback."""
     names = {
         str(event.values.get("interface", ""))
-        for log in logs
-        for event in log.events
-        if event.code is LogCode.HOST_INTERFACE
+        for event in events_with(logs, [LogCode.HOST_INTERFACE])
     }
     return sorted(names - {"lo", ""})

@@ -7,10 +7,12 @@ where each task is one process; a local rank where there is one node. All else i
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from comminsight.analysis.log_index import SameLogs, lines_with
 from comminsight.model.job_evidence import JobLog
 from comminsight.model.log_event import LogCode, LogEvent
 
@@ -98,6 +100,12 @@ def short_host(host: str) -> str:
 
 def ranks_of(logs: Sequence[JobLog], world_size: int = 0) -> LogRanks:
     """What the lines of ``logs`` tell of ranks; ``world_size`` is 0 where nobody gave it."""
+    return _ranks_of(SameLogs(logs), world_size)
+
+
+@functools.lru_cache(maxsize=4)
+def _ranks_of(key: SameLogs, world_size: int) -> LogRanks:
+    logs = key.logs
     world = world_size or _told_world(logs)
     direct = _conflict_free(_direct(logs))
     by_process = _conflict_free(_by_world(logs, world)) | direct
@@ -158,9 +166,8 @@ def _told_world(logs: Sequence[JobLog]) -> int:
     """The size of the largest communicator that was not split off another; 0 without any."""
     sizes = [
         int(str(event.values["n_ranks"]))
-        for log in logs
-        for event in log.events
-        if event.code in INIT_CODES and "n_ranks" in event.values
+        for _, event in lines_with(logs, *INIT_CODES)
+        if "n_ranks" in event.values
     ]
     return max(sizes, default=0)
 

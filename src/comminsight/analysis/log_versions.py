@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from comminsight.analysis.log_index import events_with, lines_with
 from comminsight.analysis.log_ranks import LogRanks
 from comminsight.model.hang import HangEvent
 from comminsight.model.job_evidence import JobLog
@@ -43,10 +44,8 @@ def printed_versions(logs: Sequence[JobLog], ranks: LogRanks) -> list[Printed]:
     """Every version that the library itself printed."""
     return [
         Printed(ranks.rank_of(log, event), version, event)
-        for log in logs
-        for event in log.events
-        if event.code in PRINTED
-        and (version := version_of(str(event.values.get("version", "")))) is not None
+        for log, event in lines_with(logs, *PRINTED)
+        if (version := version_of(str(event.values.get("version", "")))) is not None
     ]
 
 
@@ -54,10 +53,8 @@ def stated_versions(logs: Sequence[JobLog]) -> list[tuple[Version, LogEvent]]:
     """The versions that variables of the environment state."""
     return [
         (version, event)
-        for log in logs
-        for event in log.events
-        if event.code is LogCode.ENVIRONMENT
-        and event.values.get("name") == "NCCL_VERSION"
+        for event in events_with(logs, [LogCode.ENVIRONMENT])
+        if event.values.get("name") == "NCCL_VERSION"
         and (version := version_of(str(event.values.get("value", "")))) is not None
     ]
 
@@ -66,9 +63,7 @@ def architectures(logs: Sequence[JobLog]) -> set[str]:
     """The processors of the hosts, as far as logs tell them."""
     return {
         str(event.values.get("architecture", ""))
-        for log in logs
-        for event in log.events
-        if event.code is LogCode.HOST_ARCHITECTURE
+        for event in events_with(logs, [LogCode.HOST_ARCHITECTURE])
     }
 
 

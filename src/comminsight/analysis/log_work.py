@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from comminsight.analysis.log_ends import LogEnds, RankLine
 from comminsight.analysis.log_faults import TIMEOUTS, FaultKind
+from comminsight.analysis.log_index import lines_with
 from comminsight.analysis.log_order import apart_at_least_ns, is_before
 from comminsight.analysis.log_ranks import LogRanks
 from comminsight.model.job_evidence import JobLog
@@ -100,7 +101,6 @@ def _by_rank(logs: Sequence[JobLog], ranks: LogRanks) -> dict[int, list[LogEvent
 
 
 def _lines(logs: Sequence[JobLog], ranks: LogRanks) -> Iterator[tuple[int, LogEvent]]:
-    for log in logs:
-        for event in log.events:
-            if event.code is LogCode.LONG_WORK and (rank := ranks.rank_of(log, event)) >= 0:
-                yield rank, event
+    for log, event in lines_with(logs, LogCode.LONG_WORK):
+        if (rank := ranks.rank_of(log, event)) >= 0:
+            yield rank, event

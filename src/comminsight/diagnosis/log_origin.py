@@ -7,11 +7,13 @@ launcher had ended it. Where stamps do not order two faults, neither is called t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from comminsight.analysis.log_ends import LogEnds, RankLine, ends_of
 from comminsight.analysis.log_faults import TIMEOUTS, FaultKind
+from comminsight.analysis.log_index import SameLogs
 from comminsight.analysis.log_order import MARGIN_NS, is_before, is_earlier_line
 from comminsight.analysis.log_ranks import LogRanks, ranks_of
 from comminsight.model.job_evidence import JobEvidence
@@ -41,8 +43,13 @@ class LogOrigin:
 
 def log_origin(job: JobEvidence) -> LogOrigin:
     """What the logs of the job say of who failed first."""
-    ranks = ranks_of(job.logs, job.world_size)
-    ends = ends_of(job.logs, ranks)
+    return _log_origin(SameLogs(job.logs), job.world_size)
+
+
+@functools.lru_cache(maxsize=2)
+def _log_origin(key: SameLogs, world_size: int) -> LogOrigin:
+    ranks = ranks_of(key.logs, world_size)
+    ends = ends_of(key.logs, ranks)
     echoes = ends.of(FaultKind.ECHO)
     faults = ends.of(FaultKind.OWN, FaultKind.KILLED)
     nameless = tuple(faults.pop(-1, []))

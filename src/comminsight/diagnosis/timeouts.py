@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from comminsight.analysis.log_index import events_with, lines_with
 from comminsight.analysis.log_ranks import LogRanks
 from comminsight.diagnosis import codes_logs as logs
 from comminsight.diagnosis.codes import message
@@ -32,13 +33,12 @@ BY_NAME = {
 def limits_told(job: JobEvidence, ranks: LogRanks) -> Iterator[Evidence]:
     """Every limit that ran out or is set, by kind and value, with the ranks that told it."""
     found: dict[tuple[str, int], set[int]] = {}
-    for log in job.logs:
-        for event in log.events:
-            kind, name, unit_ns = BY_CODE.get(event.code, ("", "", 0))
-            value = event.values.get(name, 0)
-            if isinstance(value, int) and value:
-                own = found.setdefault((kind, value * unit_ns), set())
-                own.add(ranks.rank_of(log, event))
+    for log, event in lines_with(job.logs, *BY_CODE):
+        kind, name, unit_ns = BY_CODE[event.code]
+        value = event.values.get(name, 0)
+        if isinstance(value, int) and value:
+            own = found.setdefault((kind, value * unit_ns), set())
+            own.add(ranks.rank_of(log, event))
     for kind, limit_ns in raised_limits(job, 0):
         found.setdefault((kind, limit_ns), set())
     for (kind, limit_ns), own in sorted(found.items()):
@@ -51,11 +51,10 @@ def limits_told(job: JobEvidence, ranks: LogRanks) -> Iterator[Evidence]:
 def raised_limits(job: JobEvidence, above_ns: int) -> list[tuple[str, int]]:
     """The variables that set another limit than that of an operation, above ``above_ns``."""
     found = set()
-    for log in job.logs:
-        for event in log.events:
-            name, value = event.values.get("name"), str(event.values.get("value", ""))
-            if event.code in {LogCode.ENVIRONMENT, LogCode.NCCL_ENV} and name in BY_NAME:
-                kind, unit_ns = BY_NAME[str(name)]
-                if value.isdigit() and len(value) < 10 and int(value) * unit_ns > above_ns:
-                    found.add((kind, int(value) * unit_ns))
+    for event in events_with(job.logs, [LogCode.ENVIRONMENT, LogCode.NCCL_ENV]):
+        name, value = event.values.get("name"), str(event.values.get("value", ""))
+        if name in BY_NAME and value.isdigit() and len(value) < 10:
+            kind, unit_ns = BY_NAME[str(name)]
+            if int(value) * unit_ns > above_ns:
+                found.add((kind, int(value) * unit_ns))
     return sorted(found)

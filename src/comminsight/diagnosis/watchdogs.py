@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from comminsight.analysis.log_hang import Waited
+from comminsight.analysis.log_index import lines_with
 from comminsight.analysis.log_ranks import LogRanks
 from comminsight.diagnosis import codes_logs as logs
 from comminsight.diagnosis.codes import message
@@ -29,10 +30,7 @@ def stood_evidence(stood: Sequence[Waited]) -> Iterator[Evidence]:
 
 def heartbeats(job: JobEvidence) -> Iterator[tuple[JobLog, LogEvent]]:
     """The lines with which heartbeat monitors end processes."""
-    for log in job.logs:
-        for event in log.events:
-            if event.code is LogCode.TORCH_WATCHDOG_STUCK:
-                yield log, event
+    return lines_with(job.logs, LogCode.TORCH_WATCHDOG_STUCK)
 
 
 def heartbeat_ranks(job: JobEvidence, ranks: LogRanks) -> tuple[int, ...]:

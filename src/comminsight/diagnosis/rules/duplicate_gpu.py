@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from comminsight.analysis.log_index import lines_with
 from comminsight.analysis.log_init import InitPhase, log_init
 from comminsight.analysis.log_ranks import INIT_CODES, LogRanks, ranks_of, short_host
 from comminsight.diagnosis import codes_logs as logs
@@ -47,14 +48,11 @@ def _warned(job: JobEvidence) -> Iterator[Pairs]:
     """NCCL's own line, once per GPU: both ranks are those of the communicator."""
     found: dict[tuple[str, str], set[int]] = defaultdict(set)
     lines: dict[tuple[str, str], LogEvent] = {}
-    for log in job.logs:
-        for event in log.events:
-            if event.code in WARNED:
-                host = short_host(event.host or log.host)
-                place = host, _bus(event)
-                other = event.values.get("other_comm_rank", -1)
-                found[place] |= {event.comm_rank, other if isinstance(other, int) else -1}
-                lines.setdefault(place, event)
+    for log, event in lines_with(job.logs, *WARNED):
+        place = short_host(event.host or log.host), _bus(event)
+        other = event.values.get("other_comm_rank", -1)
+        found[place] |= {event.comm_rank, other if isinstance(other, int) else -1}
+        lines.setdefault(place, event)
     for place, ranks in found.items():
         yield place, (tuple(sorted(ranks - {-1})), lines[place])
 
@@ -64,12 +62,10 @@ def _begun(job: JobEvidence, ranks: LogRanks) -> Iterator[Pairs]:
     if not init.has_stopped or init.ranks(InitPhase.COMPLETE):
         return
     found: dict[tuple[str, str], dict[int, LogEvent]] = defaultdict(dict)
-    for log in job.logs:
-        for event in log.events:
-            is_whole = event.values.get("n_ranks") == ranks.world_size
-            if event.code in INIT_CODES and is_whole and event.values.get("bus_id"):
-                place = short_host(event.host or log.host), _bus(event)
-                found[place].setdefault(ranks.rank_of(log, event), event)
+    for log, event in lines_with(job.logs, *INIT_CODES):
+        if event.values.get("n_ranks") == ranks.world_size and event.values.get("bus_id"):
+            place = short_host(event.host or log.host), _bus(event)
+            found[place].setdefault(ranks.rank_of(log, event), event)
     for place, own in found.items():
         if len(own) > 1 and -1 not in own and place[0]:
             yield place, (tuple(sorted(own)), next(iter(own.values())))

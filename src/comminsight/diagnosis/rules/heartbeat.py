@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from comminsight.analysis.log_faults import TIMEOUTS
+from comminsight.analysis.log_index import events_with
 from comminsight.analysis.log_ranks import ranks_of
 from comminsight.diagnosis import codes_logs as logs
 from comminsight.diagnosis.claim import Claim
@@ -51,7 +52,7 @@ def heartbeat_rule(job: JobEvidence) -> Iterator[Claim]:
 
 
 def _has_timeouts(job: JobEvidence) -> bool:
-    return any(event.code in STUCK_NOT_OPS for log in job.logs for event in log.events)
+    return any(True for _ in events_with(job.logs, STUCK_NOT_OPS))
 
 
 def _has_nothing_pending(
@@ -67,7 +68,7 @@ def _has_nothing_pending(
 
 
 def _gil(job: JobEvidence, culprits: tuple[int, ...]) -> Iterator[Evidence]:
-    held = [e for log in job.logs for e in log.events if e.code is LogCode.TORCH_GIL_HELD]
+    held = list(events_with(job.logs, [LogCode.TORCH_GIL_HELD]))
     if held:
         said = message(logs.GIL_HELD, ranks=list(culprits))
         yield Evidence(kind="log", message=said, text=held[0].text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from comminsight.analysis.log_index import events_with
 from comminsight.diagnosis import codes_calls
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
@@ -31,8 +32,7 @@ def idle_rule(job: JobEvidence) -> Iterator[Claim]:
 
 
 def _claims(job: JobEvidence) -> Iterator[LogEvent]:
-    for log in job.logs:
-        yield from (event for event in log.events if event.code is LogCode.HANG_SUSPECTED)
+    return events_with(job.logs, [LogCode.HANG_SUSPECTED])
 
 
 def _is_idle(event: HangEvent) -> bool:

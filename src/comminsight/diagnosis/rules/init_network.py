@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
+from comminsight.analysis.log_index import events_with, lines_with
 from comminsight.analysis.log_init import InitPhase, LogInit, log_init
 from comminsight.analysis.log_meeting import (
     Offer,
@@ -112,9 +113,7 @@ def _no_interface(job: JobEvidence, ranks: LogRanks) -> Finding | None:
     """Ranks that found no interface at all; the filter and what is there are told beside it."""
     lines = [
         (ranks.rank_of(log, event), event)
-        for log in job.logs
-        for event in log.events
-        if event.code is LogCode.NCCL_NO_INTERFACE
+        for log, event in lines_with(job.logs, LogCode.NCCL_NO_INTERFACE)
     ]
     if not lines:
         return None
@@ -138,10 +137,8 @@ def _no_interface(job: JobEvidence, ranks: LogRanks) -> Finding | None:
 def _filters(job: JobEvidence) -> list[str]:
     found = {
         str(event.values.get("value", ""))
-        for log in job.logs
-        for event in log.events
-        if event.code in {LogCode.NCCL_ENV, LogCode.ENVIRONMENT}
-        and event.values.get("name") == "NCCL_SOCKET_IFNAME"
+        for event in events_with(job.logs, [LogCode.NCCL_ENV, LogCode.ENVIRONMENT])
+        if event.values.get("name") == "NCCL_SOCKET_IFNAME"
     }
     return sorted(found)
 
@@ -156,7 +153,7 @@ def _store(job: JobEvidence, ranks: LogRanks, init: LogInit) -> Finding | None:
     victims = sorted({one.rank for one in clients} - {-1})
     said = message(logs.STORE_UNREACHED, ranks=victims, address=address, port=port)
     evidence = [Evidence(kind="log", message=said, text=clients[0].event.text)]
-    listening = [e for log in job.logs for e in log.events if e.code in LISTENS]
+    listening = list(events_with(job.logs, [LogCode.TORCH_SERVER_LISTENS]))
     for event in listening[:2]:
         heard = message(
             logs.STORE_LISTENS, address=str(event.values.get("address", "")),
@@ -169,9 +166,6 @@ def _store(job: JobEvidence, ranks: LogRanks, init: LogInit) -> Finding | None:
         victims=tuple(victims), evidence=tuple(evidence), missing=missing,
         next_actions=(message(logs.CHECK_STORE, address=address, port=port),),
     )  # fmt: skip
-
-
-LISTENS = frozenset({LogCode.TORCH_SERVER_LISTENS})
 
 
 def _unreachable(job: JobEvidence, ranks: LogRanks, init: LogInit) -> Finding | None:

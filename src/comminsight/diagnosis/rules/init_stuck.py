@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from comminsight.analysis.log_index import lines_with
 from comminsight.analysis.log_init import InitPhase, LogInit, claimed_twice, every_nth, log_init
 from comminsight.analysis.log_ranks import LogRanks, ranks_of
 from comminsight.diagnosis import codes_logs as logs
@@ -83,12 +84,11 @@ def _awaited(job: JobEvidence, ranks: LogRanks) -> tuple[dict[int, LogEvent], in
     """The lines of those that wait for the id of a communicator, with the rank that makes it."""
     found: dict[int, LogEvent] = {}
     owners = set()
-    for log in job.logs:
-        for event in log.events:
-            if event.code is LogCode.TORCH_UNIQUE_ID and "error" in event.values:
-                rank = ranks.rank_of(log, event)
-                found[rank if rank >= 0 else event.comm_rank] = event
-                owners.add(event.values.get("other_comm_rank"))
+    for log, event in lines_with(job.logs, LogCode.TORCH_UNIQUE_ID):
+        if "error" in event.values:
+            rank = ranks.rank_of(log, event)
+            found[rank if rank >= 0 else event.comm_rank] = event
+            owners.add(event.values.get("other_comm_rank"))
     owner = owners.pop() if len(owners) == 1 else None
     return (found, owner) if isinstance(owner, int) else None
 

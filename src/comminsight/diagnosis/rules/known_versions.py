@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from comminsight.analysis.log_index import events_with
 from comminsight.analysis.log_ranks import ranks_of
 from comminsight.analysis.log_versions import (
     Version,
@@ -66,7 +67,7 @@ def known_versions_rule(job: JobEvidence) -> Iterator[Claim]:
 
 
 def _lacks_net(job: JobEvidence) -> bool:
-    return any(e.code is LogCode.NCCL_NO_NET for log in job.logs for e in log.events)
+    return any(True for _ in events_with(job.logs, [LogCode.NCCL_NO_NET]))
 
 
 def _lags_on_arm(job: JobEvidence) -> bool:

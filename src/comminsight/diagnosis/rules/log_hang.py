@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from comminsight.analysis.log_hang import Counted, LogHang, Waited, log_hang
+from comminsight.analysis.log_index import lines_with
 from comminsight.diagnosis import codes_logs as logs
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
@@ -133,10 +134,7 @@ def _missing(seen: LogHang) -> Iterator[Message]:
 
 
 def _slept(job: JobEvidence) -> Iterator[Evidence]:
-    for log in job.logs:
-        for event in log.events:
-            if event.code is LogCode.KERNEL_SUSPEND:
-                said = message(
-                    logs.HOST_SLEPT, host=event.host or log.host, source=event.file, line=event.line
-                )
-                yield Evidence(kind="log", message=said, text=event.text)
+    for log, event in lines_with(job.logs, LogCode.KERNEL_SUSPEND):
+        host = event.host or log.host
+        said = message(logs.HOST_SLEPT, host=host, source=event.file, line=event.line)
+        yield Evidence(kind="log", message=said, text=event.text)

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from statistics import median
 
+from comminsight.analysis.log_index import events_with
 from comminsight.analysis.log_ranks import ranks_of
 from comminsight.analysis.log_versions import (
     Version,
@@ -94,10 +95,8 @@ def _rate(job: JobEvidence) -> float:
     """The median of what a server generates while it has requests, 0.0 for too few lines."""
     rates = [
         float(rate)
-        for log in job.logs
-        for event in log.events
-        if event.code is LogCode.SERVING_RATE
-        and isinstance(rate := event.values.get("tokens_per_s"), int | float)
+        for event in events_with(job.logs, [LogCode.SERVING_RATE])
+        if isinstance(rate := event.values.get("tokens_per_s"), int | float)
         and event.values.get("n_running") != 0
     ]
     return float(median(rates)) if len(rates) >= MIN_RATES else 0.0

@@ -1,0 +1,51 @@
+"""The lines of a job's logs by what they say, made once for all rules that ask.
+
+Logs are values that do not change, so that the same ones give the same index: it is kept for the
+last ones that were asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from comminsight.model.job_evidence import JobLog
+from comminsight.model.log_event import LogCode, LogEvent
+
+Lines = Sequence[tuple[JobLog, LogEvent]]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SameLogs:
+    """Logs as a key: equal to these very ones and to no copy, without a look into them."""
+
+    logs: Sequence[JobLog]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SameLogs) and self.logs is other.logs
+
+    def __hash__(self) -> int:
+        return id(self.logs)
+
+
+def lines_with(logs: Sequence[JobLog], *codes: LogCode) -> Iterator[tuple[JobLog, LogEvent]]:
+    """The lines of these codes, each with its log: code after code by name, each in its order."""
+    index = _index(SameLogs(logs))
+    for code in sorted(codes):
+        yield from index.get(code, ())
+
+
+def events_with(logs: Sequence[JobLog], codes: Iterable[LogCode]) -> Iterator[LogEvent]:
+    """The lines of these codes alone."""
+    return (event for _, event in lines_with(logs, *codes))
+
+
+@functools.lru_cache(maxsize=2)  # a job, and the run that it is compared with
+def _index(key: SameLogs) -> dict[LogCode, Lines]:
+    found: dict[LogCode, list[tuple[JobLog, LogEvent]]] = defaultdict(list)
+    for log in key.logs:
+        for event in log.events:
+            found[event.code].append((log, event))
+    return dict(found)
