@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from comminsight.analysis.replay import build_graph, replay
+from comminsight.analysis.whatif_barriers import behind_barriers
 from comminsight.analysis.whatif_excess import Removed, beyond_each, beyond_others
 from comminsight.analysis.whatif_grid import Grid, LabelledStep, grids_of
 from comminsight.analysis.whatif_idle import idle_of
@@ -72,6 +73,10 @@ class WhatIf:
         self._usual = self._placed(
             (grid, transfers_beyond(grid, has_peers=False)) for grid in self._grids
         )
+        self._behind = [
+            np.maximum(batch.work_ns, 0) * behind_barriers(own)
+            for batch, own in zip(self._batches, self._labels, strict=True)
+        ]
         self._idle = [np.zeros(batch.work_ns.shape) for batch in self._batches]
         for grid in self._grids:
             grid.put_one(idle_of(grid, self.step_ns()), self._idle)
@@ -175,6 +180,8 @@ class WhatIf:
                 work = self._work[b]
                 for own in joint:
                     work = work if own is None else np.maximum(work, own[b])
+                if work[1].any():
+                    work = np.stack([*work[:-1], np.maximum(work[-1], self._behind[b])])
                 transfer = np.maximum(self._transfer[b], self._usual[b])
                 sums += self._gained_ns(b, [(work, transfer)])
         every = [_gain(sums[0] / max(self.n_steps, 1)), *self.gains(parts)]
@@ -202,6 +209,8 @@ class WhatIf:
             own = part.ranks[layout.rank]
             source = self._stages if part.is_stage else self._work if joint is None else joint
             work = source[b] * own
+            if work[1].any():
+                work[-1] = np.maximum(work[-1], self._behind[b])
         if part.links is not None:
             rows |= part.links[labels.link]
         if part.op_classes is not None:

@@ -7,6 +7,8 @@ it before the last one came, the early ones right after it. Work does not do tha
 long for an early rank as for the last.
 
 Such a barrier is put into the steps as an op of its own, so that the wait shrinks with its cause.
+What the last rank still worked before it entered cannot be told from what follows the barrier: the
+ops behind one are marked, and their work is in the high bound of whoever may be the cause.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ from comminsight.analysis.program import INFERRED, UNKNOWN_NS, StepProgram
 from comminsight.analysis.whatif_grid import Grid, LabelledStep, grids_of
 
 MIN_STEPS = 5  # that must all agree
-MIN_WAIT_RATIO = 0.8  # of the time at the place, for a rank that is not the last
+MIN_WAIT_RATIO = 0.5  # of the time at the place, for a rank that is not the last
 MAX_SPREAD_RATIO = 0.5  # of leaving after the last one, over that of leaving after oneself
+BARRIER = -1  # its link and its class of ops
 _BARRIER = np.int64(0x5BD1E995)
 
 
@@ -60,11 +63,18 @@ def barrier_places(batches: Sequence[StepBatch], grid: Grid) -> np.ndarray:
     after_ns, waited_ns = start_ns - came_ns, came_ns - base_ns
     never_before = (after_ns >= 0).all(axis=(0, 1))
     is_early = waited_ns > MIN_WAIT_RATIO * work_ns
-    # in every step all but those that came last waited for nearly all of their time there
+    # in every step half of the ranks or more waited for most of their time there
     enough = np.count_nonzero(is_early, axis=1) * 2 >= n_ranks
     follows = _spread(after_ns, is_early) < MAX_SPREAD_RATIO * _spread(work_ns, is_early)
     places: np.ndarray = np.flatnonzero(never_before & enough.all(axis=0) & follows)
     return places
+
+
+def behind_barriers(step: LabelledStep) -> np.ndarray:
+    """Which ops ``(n_ops,)`` come right after a barrier that was put in."""
+    is_barrier = step.op_class == BARRIER
+    behind: np.ndarray = np.append(False, is_barrier[:-1])
+    return behind
 
 
 def _spread(values_ns: np.ndarray, is_early: np.ndarray) -> np.ndarray:
@@ -116,8 +126,8 @@ def _inserted(
     )
     return LabelledStep(
         longer,
-        np.insert(step.link, rows, -1),
-        np.insert(step.op_class, rows, -1),
+        np.insert(step.link, rows, BARRIER),
+        np.insert(step.op_class, rows, BARRIER),
         np.insert(step.is_queueing, rows, False),
     )
 
