@@ -24,6 +24,7 @@ from tests.cases import (
     class_14a_flight_recorder,
     class_14c_ras,
     class_15_exposed,
+    class_16_serving,
 )
 from tests.cases.field_case import FieldCase
 
@@ -68,6 +69,7 @@ CASES: tuple[FieldCase, ...] = (
     *class_14_data.CASES,
     *class_14c_ras.CASES,
     *class_15_exposed.CASES,
+    *class_16_serving.CASES,
 )
 
 NOT_COVERED: dict[int, str] = {
