@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -13,21 +12,29 @@ import msgspec
 
 from comminsight.errors import FormatError, InputError
 from comminsight.format.document import UNREADABLE
-from comminsight.format.expanding import GZIP, ZSTD, expanded_bytes
+from comminsight.format.expanding import expanded_bytes
 from comminsight.format.layout import SEGMENT_MAGIC
 from comminsight.format.log_lines import UTF16, blocks
 from comminsight.format.log_reader import LogReader
 from comminsight.format.ras import is_ras, parse_ras
-from comminsight.format.rewrite import rewritten, rewritten_box, rewritten_json, rewritten_segment
+from comminsight.format.rewrite import (
+    Rewrite,
+    rewritten,
+    rewritten_box,
+    rewritten_json,
+    rewritten_segment,
+)
 from comminsight.format.safe_pickle import is_pickle, load_plain
 from comminsight.format.unfolding import unfolded_size
 from comminsight.model.report import RunReport
+from comminsight.pipeline.evidence_files import HEAD_BYTES, FileForm, form_of
 from comminsight.pipeline.masking import HOST_KEYS, Masker
 
 MAX_FILE_BYTES = 1 << 30
 MAX_DOCUMENT_BYTES = 64 << 20
 MAX_VALUES = 16 << 20  # of a pickle
-ODD_RATIO = 0.02  # of control characters, above which it is no text
+PIECE_BYTES = 1 << 20  # of text that is masked at once
+UTF16_MARKS = tuple(UTF16)
 
 
 class PartKind(StrEnum):
@@ -102,18 +109,19 @@ def written_part(part: Part, masking: Masking) -> bytes | None:
     return _rewritten_part(part, masking.masker.field, None)
 
 
-def _rewritten_part(part: Part, rewrite: Any, learner: Masker | None) -> bytes | None:
+def _rewritten_part(part: Part, rewrite: Rewrite, learner: Masker | None) -> bytes | None:
     data = _read(part.path)
     if part.kind is PartKind.SEGMENT:
         return _segment(data, rewrite, part)
     if part.kind is PartKind.BOX:
         return rewritten_box(data, _read(part.path), rewrite, path=str(part.path))
+    data = expanded_bytes(data, max_bytes=MAX_FILE_BYTES, path=str(part.path))
     if learner is not None:
         _learn_by_readers(data, part, learner)
     return _text(data, rewrite, part)
 
 
-def _segment(data: bytes, rewrite: Any, part: Part) -> bytes:
+def _segment(data: bytes, rewrite: Rewrite, part: Part) -> bytes:
     """A file whose header does not read stays one of which nothing can be read."""
     try:
         return rewritten_segment(data, rewrite, path=str(part.path))
@@ -129,8 +137,7 @@ def _read(path: Path) -> bytes:
     return data
 
 
-def _text(data: bytes, rewrite: Any, part: Part) -> bytes | None:
-    data = expanded_bytes(data, max_bytes=MAX_FILE_BYTES, path=str(part.path))
+def _text(data: bytes, rewrite: Rewrite, part: Part) -> bytes | None:
     if is_pickle(data):
         plain = load_plain(data[:MAX_DOCUMENT_BYTES], path=str(part.path))
         if unfolded_size(plain, MAX_VALUES) > MAX_VALUES:
@@ -143,9 +150,9 @@ def _text(data: bytes, rewrite: Any, part: Part) -> bytes | None:
             pass  # lines of JSON, or a log that begins with a bracket
         else:
             return _encoded(rewritten(document, rewrite), part)
-    if not _is_text(data):
+    if form_of(data[:HEAD_BYTES]) is FileForm.UNKNOWN:
         return None
-    return b"\n".join(_lines(data, rewrite, part))
+    return _lines(data, rewrite, part)
 
 
 def _encoded(document: Any, part: Part) -> bytes:
@@ -155,23 +162,17 @@ def _encoded(document: Any, part: Part) -> bytes:
         raise FormatError(f"cannot be written as JSON: {error}", path=str(part.path)) from error
 
 
-def _lines(data: bytes, rewrite: Any, part: Part) -> Iterator[bytes]:
-    """The lines of a log in blocks, expanded where it was compressed."""
-    is_torn = True
-    for block in blocks(io.BytesIO(data), path=str(part.path)):
-        text = block.data.decode("utf-8", "surrogateescape")
-        yield rewrite("", text).encode("utf-8", "surrogateescape")
-        is_torn = block.is_torn
-    if not is_torn:
-        yield b""  # the newline at the end
-
-
-def _is_text(data: bytes) -> bool:
-    if data.startswith((GZIP, ZSTD, *UTF16)):
-        return True
-    sample = data.lstrip(b"\0")[:4096]
-    n_odd = sum(byte < 9 or 13 < byte < 27 for byte in sample)
-    return n_odd <= ODD_RATIO * len(sample)
+def _lines(data: bytes, rewrite: Rewrite, part: Part) -> bytes:
+    """A text, piece by piece; UTF-16 becomes UTF-8."""
+    if data.startswith(UTF16_MARKS):
+        data = b"\n".join(block.data for block in blocks(io.BytesIO(data), path=str(part.path)))
+    pieces = []
+    while data:
+        end = data.find(b"\n", PIECE_BYTES) + 1 or len(data)
+        text = data[:end].decode("utf-8", "surrogateescape")
+        pieces.append(rewrite("", text).encode("utf-8", "surrogateescape"))
+        data = data[end:]
+    return b"".join(pieces)
 
 
 def _learn_by_readers(data: bytes, part: Part, learner: Masker) -> None:
@@ -179,7 +180,7 @@ def _learn_by_readers(data: bytes, part: Part, learner: Masker) -> None:
     try:
         if is_ras(data):
             _learn_hosts(msgspec.to_builtins(parse_ras(data)), learner)
-        elif not is_pickle(data) and _is_text(data):
+        elif form_of(data[:HEAD_BYTES]) is FileForm.LOG:
             for event in LogReader(io.BytesIO(data), file=str(part.path)):
                 if event.host:
                     learner.learn_host(event.host)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import tarfile
@@ -202,3 +203,21 @@ def test_a_file_that_is_there_is_not_replaced(
     code, _, err = call(capfd, "incident", tmp_path / "given", "--out", tmp_path / "no" / "x.tar")
     assert (code, "cannot be written" in err) == (3, True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["given", "x.tar"]
+
+
+@pytest.mark.parametrize("form", ["gzip", "utf-16", "long line"])
+def test_files_of_other_encodings_lose_their_names_too(
+    form: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    given = tmp_path / "given"
+    given.mkdir()
+    text = log_of(tmp_path).read_text() + f"see {FOLDER}/x.py " * (
+        3_000 if form == "long line" else 1
+    )
+    data = text.encode("utf-16" if form == "utf-16" else "utf-8")
+    (given / "rank2.log").write_bytes(gzip.compress(data) if form == "gzip" else data)
+    code, said, _ = call(capfd, "incident", given, "--out", tmp_path / "x.tar")
+    assert (code, "the same verdicts" in said, "left out" in said) == (0, True, False)
+    found = (tmp_path / "x.tar").read_bytes()
+    assert b"host-1:1002:1003 [2] NCCL INFO" in found
+    assert [name for name in REAL if name.encode() in found] == []
