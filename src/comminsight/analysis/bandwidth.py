@@ -30,18 +30,19 @@ Path = tuple[tuple[int, ...], tuple[str, ...], tuple[str, ...]]  # ranks, hosts,
 
 @dataclass(frozen=True, slots=True)
 class ComparedPaths:
-    """Slow paths, paths that are certainly not, and the medians of both in GB/s. A row that is
-    neither is in none of them."""
+    """Slow paths, paths that are certainly not, the medians of both in GB/s, and paths that may be
+    either."""
 
     slow: tuple[BandwidthRow, ...]
     normal: tuple[BandwidthRow, ...]
     busbw_gbs: float
     usual_gbs: float
+    unclear: tuple[BandwidthRow, ...] = ()
 
 
 def path_of(row: BandwidthRow) -> Path:
-    """What the row's ops join."""
-    return row.ranks, row.hosts, row.devices
+    """What the row's ops join, in whatever order it is named."""
+    return tuple(sorted(row.ranks)), tuple(sorted(row.hosts)), tuple(sorted(row.devices))
 
 
 def compare_paths(rows: Iterable[BandwidthRow]) -> ComparedPaths:
@@ -49,6 +50,7 @@ def compare_paths(rows: Iterable[BandwidthRow]) -> ComparedPaths:
     bound by latency. A path that is slow in one kind of op and normal in another is neither."""
     slow: dict[Path, BandwidthRow] = {}
     normal: dict[Path, BandwidthRow] = {}
+    unclear: dict[Path, BandwidthRow] = {}
     pairs: list[tuple[float, float]] = []
     for population in _populations(rows):
         values = np.array([row.busbw_gbs for row in population])
@@ -61,13 +63,17 @@ def compare_paths(rows: Iterable[BandwidthRow]) -> ComparedPaths:
                 pairs.append((row.busbw_gbs, usual))
             elif row.busbw_gbs >= usual * (1 - CLEAR_DROP):
                 normal[path_of(row)] = row
+            else:
+                unclear[path_of(row)] = row
     both = slow.keys() & normal.keys()
+    unclear |= {path: slow[path] for path in both}
     found, usual_gbs = np.median(pairs, axis=0).tolist() if pairs else (0.0, 0.0)
     return ComparedPaths(
         tuple(row for path, row in slow.items() if path not in both),
         tuple(row for path, row in normal.items() if path not in both),
         found,
         usual_gbs,
+        tuple(unclear.values()),
     )
 
 

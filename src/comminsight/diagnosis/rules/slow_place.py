@@ -70,9 +70,9 @@ def _since(job: JobEvidence, verdict: Verdict, fallen: FallenPaths) -> Verdict:
 def _judged(job: JobEvidence, paths: ComparedPaths) -> Iterator[Verdict]:
     ranks = common_ranks(paths.slow, paths.normal)
     places = common_place(paths.slow, paths.normal)
-    if len(paths.slow) == 1 and _is_cleared(paths):
+    if _is_cleared(paths):
         yield _path_verdict(job, paths, Confidence.MEDIUM)
-    elif len(paths.slow) >= MIN_SLOW and len(places) == 1:
+    elif len(places) == 1 and _n_partners(paths, min(places)) >= MIN_SLOW:
         yield _place_verdict(job, paths, places.pop(), ranks)
     elif len(paths.slow) >= MIN_SLOW and not places and len(ranks) == 1:
         yield _rank_verdict(job, paths, ranks.pop())
@@ -84,14 +84,31 @@ def _judged(job: JobEvidence, paths: ComparedPaths) -> Iterator[Verdict]:
         yield abstained(job, RULE, [_candidates(paths, places)], missing, swap)
 
 
+def _n_partners(paths: ComparedPaths, place: str) -> int:
+    """With how many others the place is slow: with one alone, that one is as likely."""
+    is_port = "/" in place
+    return len({row.devices if is_port else row.hosts for row in paths.slow})
+
+
 def _is_cleared(paths: ComparedPaths) -> bool:
-    """True where the slow path has two ends, each of which is part of enough normal ones."""
-    row = paths.slow[0]
-    ends: tuple[str | int, ...] = row.ranks if len(row.ranks) == 2 else row.hosts
-    if len(ends) != 2:
+    """True where all slow paths join the same two ends, no other path between these is well, and
+    each end is part of enough normal paths and of none that may be slow too."""
+    names = _ends if len(paths.slow) == 1 else _host_ends
+    ends = {names(row) for row in paths.slow}
+    if len(ends) != 1 or len(min(ends)) != 2:
         return False
-    seen = [set(other.ranks) if ends is row.ranks else set(other.hosts) for other in paths.normal]
-    return all(sum(end in one for one in seen) >= MIN_NORMAL for end in ends)
+    normal = [names(row) for row in paths.normal]
+    if min(ends) in normal or any(min(ends) & names(row) for row in paths.unclear):
+        return False
+    return all(sum(end in one for one in set(normal)) >= MIN_NORMAL for end in min(ends))
+
+
+def _ends(row: BandwidthRow) -> frozenset[str | int]:
+    return frozenset(row.devices or (row.ranks if len(row.ranks) == 2 else row.hosts))
+
+
+def _host_ends(row: BandwidthRow) -> frozenset[str | int]:
+    return frozenset(row.hosts)
 
 
 def _place_verdict(job: JobEvidence, paths: ComparedPaths, place: str, ranks: set[int]) -> Verdict:
