@@ -46,7 +46,7 @@ def findings(observed: Observed, origins: Iterable[Origin]) -> list[Finding]:
     Origins of the same cause in the same instance are one finding (five ranks that left before
     the same op). Ranks inside an op that still moves are no finding.
     """
-    merged: dict[tuple[Cause, object], Finding] = {}
+    alike: dict[tuple[Cause, object], list[Finding]] = {}
     origins = list(origins)
     alone = {origin.ranks[0] for origin in origins if not origin.cycle}
     for origin in origins:
@@ -54,8 +54,8 @@ def findings(observed: Observed, origins: Iterable[Origin]) -> list[Finding]:
         if found is None:
             continue
         key = (found.cause, found.instance.key if found.instance else found.culprits)
-        merged[key] = _joined(merged[key], found) if key in merged else found
-    return sorted(merged.values(), key=_weight)
+        alike.setdefault(key, []).append(found)
+    return sorted(map(_joined, alike.values()), key=_weight)
 
 
 def _judge(observed: Observed, origin: Origin, alone: set[int]) -> Finding | None:
@@ -220,12 +220,16 @@ def _cause_of_gone(observed: Observed, rank: int, instance: Instance) -> Cause:
     return Cause.P2P_UNMATCHED if has_left and instance.key.is_p2p else Cause.RANK_DEAD
 
 
-def _joined(one: Finding, other: Finding) -> Finding:
-    culprits = {*one.culprits, *other.culprits}
-    victims = {*one.victims, *other.victims} - culprits
-    origin = replace(one.origin, is_certain=one.origin.is_certain and other.origin.is_certain)
+def _joined(alike: list[Finding]) -> Finding:
+    """One finding of several of one cause; all at once, for they may be as many as the ranks."""
+    first = alike[0]
+    if len(alike) == 1:
+        return first
+    culprits = {rank for one in alike for rank in one.culprits}
+    victims = {rank for one in alike for rank in one.victims} - culprits
+    origin = replace(first.origin, is_certain=all(one.origin.is_certain for one in alike))
     return replace(
-        one, origin=origin, culprits=tuple(sorted(culprits)), victims=tuple(sorted(victims))
+        first, origin=origin, culprits=tuple(sorted(culprits)), victims=tuple(sorted(victims))
     )
 
 

@@ -15,6 +15,7 @@ told by the file's name and by what the groups have in common (``pipeline``).
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Mapping
 from functools import lru_cache
@@ -33,10 +34,10 @@ from comminsight.format.flight_recorder_entry import (
 )
 from comminsight.format.pickle_rows import Layouts
 from comminsight.format.safe_pickle import MAX_BYTES, MAX_STEPS, is_pickle, load_plain
-from comminsight.model.ranges import MAX_MEMBERS
 
 MAX_ENTRIES = 1 << 18
-MAX_GROUPS = 1 << 16
+MAX_GROUPS = 1 << 13
+MAX_RANKS = 1 << 17
 MAX_LISTED = 1 << 22  # members, over all groups of a dump
 MAX_JSON_PARTS = 1 << 21  # lists and tables, as many as that many entries have
 NEXT_STEP = (
@@ -46,6 +47,10 @@ NEXT_STEP = (
 KNOWN_VERSIONS = frozenset({1, 2})  # before the dot: what is behind it only adds
 _RANK = re.compile(r"\d{1,7}", re.ASCII)
 _VERSION = re.compile(r"(\d{1,4})(?:\.\d{1,6})*", re.ASCII)
+_MARKS = {  # those that begin like another one come first
+    codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32", codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16", codecs.BOM_UTF8: "utf-8-sig",
+}  # fmt: skip
 _KEYS = (b"entries", b"pg_config", b"pg_status", b"profiling_name")
 
 
@@ -88,6 +93,7 @@ def is_flight_recorder(data: bytes) -> bool:
     """Whether the bytes look like a dump: a pickle or JSON in which one of its keys stands."""
     if is_pickle(data):
         return any(key in data for key in _KEYS)
+    data = in_utf8(data)
     is_table = data.lstrip()[:1] == b"{"
     return is_table and any(b'"%b"' % key in data for key in _KEYS)
 
@@ -123,12 +129,19 @@ def _document(data: bytes, path: str, layouts: Layouts | None) -> Any:
         raise _error(f"larger than {MAX_BYTES >> 20} MiB", path)
     if is_pickle(data):
         return load_plain(data, path=path, next_step=NEXT_STEP, layouts=layouts)
+    data = in_utf8(data)
     if data.count(b"[") + data.count(b"{") > MAX_JSON_PARTS or data.count(b",") > MAX_STEPS:
         raise _error("JSON of more parts than any dump has", path)
     try:
         return msgspec.json.decode(data)
     except UNREADABLE as error:
         raise _error(f"neither a pickle nor JSON: {error}", path) from error
+
+
+def in_utf8(data: bytes) -> bytes:
+    """Text that begins with a mark of its encoding, in UTF-8 without it; anything else as it is."""
+    encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), None)
+    return data if encoding is None else data.decode(encoding, "replace").encode()
 
 
 def _entries(raw: Any, path: str) -> tuple[FlightEntry, ...]:
@@ -139,6 +152,8 @@ def _entries(raw: Any, path: str) -> tuple[FlightEntry, ...]:
         entries.extend(map(EntryReader().read, raw))
     except BadEntryError as error:
         raise _error(f"entries[{len(entries)}]: {error}", path) from error
+    if len({entry.pg_id for entry in entries}) > MAX_GROUPS:
+        raise _error(f"entries of more than {MAX_GROUPS} groups", path)
     return tuple(entries)
 
 
@@ -184,12 +199,12 @@ def _members(raw: Any, n_left: int, place: str, path: str) -> tuple[int, ...]:
 @lru_cache(maxsize=64)
 def _written_members(text: str) -> tuple[int, ...] | None:
     """The members that a text names: all dumps of a job name the same; None for what cannot be."""
-    numbers = islice(_RANK.finditer(text), MAX_MEMBERS + 1)
+    numbers = islice(_RANK.finditer(text), MAX_RANKS + 1)
     return _checked(tuple(int(number[0]) for number in numbers))
 
 
 def _checked(members: tuple[int, ...]) -> tuple[int, ...] | None:
-    are_ranks = not members or 0 <= min(members) <= max(members) < MAX_MEMBERS
+    are_ranks = not members or 0 <= min(members) <= max(members) < MAX_RANKS
     return members if are_ranks and len(set(members)) == len(members) else None
 
 

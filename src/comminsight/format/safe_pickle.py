@@ -21,7 +21,7 @@ from comminsight.errors import InputError
 from comminsight.format.pickle_rows import Layouts, Rows
 
 MAX_BYTES = 64 << 20
-MAX_STEPS = 8 << 20  # instructions, each of which makes at most one value
+MAX_STEPS = 4 << 20  # instructions, each of which makes at most one value
 MAX_DEPTH = 64  # of what is being built at one time
 MAX_INT_BYTES = 16
 MAX_TEXT_BYTES = 1 << 20  # of one text; of all together the file bounds it

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from comminsight.errors import InputError
 from comminsight.format.expanding import expanded_bytes
 from comminsight.format.flight_recorder import (
+    MAX_RANKS,
     NEXT_STEP,
     FlightDump,
     is_flight_recorder,
@@ -23,7 +24,6 @@ from comminsight.format.flight_recorder import (
 from comminsight.format.pickle_rows import Layouts
 from comminsight.format.safe_pickle import MAX_BYTES
 from comminsight.model.job_evidence import UnreadFile
-from comminsight.model.ranges import MAX_MEMBERS
 from comminsight.model.verdict import Message
 from comminsight.pipeline.regular_file import read_regular
 
@@ -135,14 +135,14 @@ def rank_by_name(name: str, others: Iterable[str]) -> int:
         form = _NUMBER.sub("#", name)
         is_like = any(_NUMBER.sub("#", other) == form for other in others)
         numbers = _NUMBER.findall(name) if is_like and form.count("#") == 1 else []
-    return int(numbers[0]) if numbers and int(numbers[0]) < MAX_MEMBERS else -1
+    return int(numbers[0]) if numbers and int(numbers[0]) < MAX_RANKS else -1
 
 
 def rank_of(path: Path, dump: FlightDump) -> int:
     """The rank the dump is of; raises a bad dump where neither name nor content tells it."""
     possible = possible_ranks(dump)
     for number in numbers_in(path.name):
-        if number < MAX_MEMBERS if possible is None else number in possible:
+        if number < MAX_RANKS if possible is None else number in possible:
             return number
     if possible is not None and len(possible) == 1:
         return next(iter(possible))

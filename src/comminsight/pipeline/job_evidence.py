@@ -14,7 +14,7 @@ from comminsight.model.ras import RasReading
 from comminsight.model.verdict import Message
 from comminsight.pipeline.evidence_files import NEXT_STEP, EvidenceFiles, sorted_files
 from comminsight.pipeline.flight_recorder import flight_evidence
-from comminsight.pipeline.job_logs import read_logs
+from comminsight.pipeline.job_logs import read_log, read_logs
 from comminsight.pipeline.ras_store import read_ras
 
 
@@ -36,11 +36,11 @@ def gather(paths: Sequence[Path], *, world_size: int = 0) -> GatheredEvidence:
     if not (files.dumps or files.ras or files.logs):
         named = ", ".join(map(str, paths))
         raise InputError("holds nothing that can be judged", path=named, next_step=NEXT_STEP)
-    job = JobEvidence(world_size=world_size)
-    if files.dumps:
-        job = flight_evidence(files.dumps, world_size=world_size)
     logs, unread = read_logs(files.logs)
     answers, unread_ras = _answers(files.ras)
+    if not (logs or answers or files.dumps):
+        _refuse(files)
+    job = _of_dumps(files.dumps, world_size, is_needed=not (logs or answers))
     odd = [UnreadFile(file=str(path), reason=Message(code)) for path, code in files.unknown]
     job = replace(
         job,
@@ -49,6 +49,30 @@ def gather(paths: Sequence[Path], *, world_size: int = 0) -> GatheredEvidence:
         unread=(*job.unread, *unread, *unread_ras, *odd),
     )
     return GatheredEvidence(job, files)
+
+
+def _of_dumps(paths: Sequence[Path], world_size: int, *, is_needed: bool) -> JobEvidence:
+    """What the dumps tell; raises InputError where none does and nothing else is at hand."""
+    try:
+        if paths:
+            return flight_evidence(paths, world_size=world_size)
+    except InputError:
+        if is_needed:
+            raise
+    unread = [UnreadFile(file=str(path), reason=Message("unread.damaged")) for path in paths]
+    return JobEvidence(world_size=world_size, unread=tuple(unread))
+
+
+def _refuse(files: EvidenceFiles) -> None:
+    """Raises what is wrong with the first file, where none can be read."""
+    for path in files.ras:
+        read_ras(path)
+    for path in files.logs:
+        try:
+            read_log(path)
+        except OSError as error:
+            why = f"cannot be read: {error.strerror}"
+            raise InputError(why, path=str(path), next_step=NEXT_STEP) from error
 
 
 def _answers(paths: Sequence[Path]) -> tuple[list[RasReading], list[UnreadFile]]:
