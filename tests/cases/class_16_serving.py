@@ -154,8 +154,8 @@ def watchdogs(folder: Path, *, n_ranks: int, silent: int, seq: int, op: str, gro
         )
         made = (
             f"node0:{400 + rank}:{500 + rank} [{rank}] NCCL INFO ncclCommInitRank comm"
-            f" 0x7f0{rank:x} rank {rank} nranks {n_ranks} cudaDev {rank} nvmlDev {rank} busId {0x1B000 + rank:x}"
-            " commId 0xabc - Init COMPLETE\n"
+            f" 0x7f0{rank:x} rank {rank} nranks {n_ranks} cudaDev {rank} nvmlDev {rank}"
+            f" busId {0x1B000 + rank:x} commId 0xabc - Init COMPLETE\n"
         )
         return (
             f"{made}{head} [Rank {rank}] Watchdog caught collective operation timeout: {work} ran"
