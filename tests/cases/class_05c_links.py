@@ -6,10 +6,12 @@ from pathlib import Path
 
 from comminsight.diagnosis import codes_link as codes
 from comminsight.model.bandwidth import BandwidthRow
-from comminsight.model.counters import Link, LinkMap
+from comminsight.model.counters import CounterSeries, Link, LinkMap, RankGpu
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.ops import Op
 from comminsight.model.verdict import Cause
+from comminsight.sim import LateRank, ddp_layout
+from tests.builders.speed import judged
 from tests.cases.field_case import Expected, FieldCase, Scene
 
 GIB = 1 << 30
@@ -86,6 +88,39 @@ def one_card(_: Path, *, n_nodes: int, n_cards: int, node: int, card: int, ratio
     )  # fmt: skip
 
 
+def hot_gpu(
+    _: Path, *, n_ranks: int, rank: int, since: int, share: float, clock_mhz: float
+) -> Scene:
+    """C38: one rank is late from some step on, and its GPU is clocked down since. In the twin the
+    clock is as low, and nobody is late."""
+    steps = 120
+    layout = ddp_layout(n_ranks)
+    step_ns = layout.layers * (layout.forward_ns + layout.backward_ns)
+    fault = LateRank(rank=rank, extra_ns=round(share * step_ns), from_step=since)
+    late = judged(layout, [fault], steps=steps)
+    calm = judged(layout, [], steps=steps)
+    clocks = tuple(
+        CounterSeries(
+            host=f"n{r // 4}", device=f"gpu{r % 4}", counter="sm_clock_mhz", unit="MHz",
+            times_ns=tuple(10**9 * i for i in range(steps)),
+            values=tuple(
+                clock_mhz if r == rank and i >= since else 1980.0 - i % 3 for i in range(steps)
+            ),
+        )
+        for r in range(n_ranks)
+    )  # fmt: skip
+    links = LinkMap(
+        gpus=tuple(
+            RankGpu(global_rank=r, host=f"n{r // 4}", device=f"gpu{r % 4}") for r in range(n_ranks)
+        )
+    )
+    return Scene(
+        JobEvidence(told=tuple(late), counters=clocks, links=links, world_size=n_ranks),
+        Expected((Cause.COMPUTE_STRAGGLER,), (rank,), told=(codes.CLOCK_FELL,)),
+        JobEvidence(told=tuple(calm), counters=clocks, links=links, world_size=n_ranks),
+    )
+
+
 CASES: tuple[FieldCase, ...] = (
     FieldCase(
         36, "which node is slow", rounds,
@@ -101,6 +136,14 @@ CASES: tuple[FieldCase, ...] = (
             {"n_nodes": 5, "n_cards": 2, "node": 1, "card": 1, "ratio": 0.5},
             {"n_nodes": 8, "n_cards": 8, "node": 7, "card": 0, "ratio": 0.7},
             {"n_nodes": 6, "n_cards": 4, "node": 3, "card": 2, "ratio": 0.1},
+        ),
+    ),
+    FieldCase(
+        38, "a GPU that is clocked down", hot_gpu,
+        (
+            {"n_ranks": 8, "rank": 3, "since": 60, "share": 0.25, "clock_mhz": 1500.0},
+            {"n_ranks": 16, "rank": 0, "since": 30, "share": 0.5, "clock_mhz": 1200.0},
+            {"n_ranks": 4, "rank": 2, "since": 0, "share": 0.3, "clock_mhz": 1750.0},
         ),
     ),
 )  # fmt: skip

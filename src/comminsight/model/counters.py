@@ -40,7 +40,16 @@ class RankSteps(msgspec.Struct, frozen=True, kw_only=True):
     communication_ns: tuple[int, ...] = ()
 
 
+class RankGpu(msgspec.Struct, frozen=True, kw_only=True):
+    """The GPU of a rank, by the name that its counters have."""
+
+    global_rank: int
+    host: str
+    device: str
+
+
 class LinkMap(msgspec.Struct, frozen=True, kw_only=True):
-    """Which rank uses which port. Without it no rule may name a port."""
+    """Which rank uses which port and which GPU. Without it no rule may name a port."""
 
     links: tuple[Link, ...] = ()
+    gpus: tuple[RankGpu, ...] = ()
