@@ -2,7 +2,8 @@
 
 Calls are compared by what has to be equal on all members: function, element type, root, and size
 where the function needs equal sizes. An alignment holds only if it explains *every* call that is
-known of both after the first one that differs, and if no other kind of alignment does as well.
+known of both after the first one that differs, among them one that agrees again, and if no other
+kind of alignment does as well.
 """
 
 from __future__ import annotations
@@ -98,7 +99,8 @@ def alignment(reference: Sequence[Hashable], own: Sequence[Hashable]) -> Alignme
         for kind in (_permuted, _skipped, _extra, _replaced)
         if (one := kind(reference, own)) is not None
     ]
-    return found[0] if len(found) == 1 else Alignment(Difference.OTHER)
+    is_told = len(found) == 1 and found[0].n_matched > 0
+    return found[0] if is_told else Alignment(Difference.OTHER)
 
 
 def _permuted(reference: Sequence[Hashable], own: Sequence[Hashable]) -> Alignment | None:
