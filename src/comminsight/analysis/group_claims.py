@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 from comminsight.model.job_evidence import GroupClaim
 
+DEFAULT_NAME = "0"  # of the group that all ranks make first
+
 Claims = Mapping[int, Mapping[str, GroupClaim]]  # by rank and name
 
 
@@ -40,8 +42,12 @@ class GroupConflict:
 
 def group_conflicts(groups: Sequence[GroupClaim]) -> list[GroupConflict]:
     """Those of names that are numbers, by number. Names made of hashes cannot collide by mistake,
-    and empty ones tell nothing."""
+    and empty ones tell nothing. Ranks that do not even agree on the default group are not of one
+    job, and nothing is told of them."""
     claims = _by_rank(groups)
+    worlds = {own[DEFAULT_NAME].members for own in claims.values() if DEFAULT_NAME in own}
+    if len(worlds) > 1:
+        return []
     swapped = _swapped(claims)
     found = (_conflict(name, claims, swapped) for name in _numbers(groups))
     return [conflict for conflict in found if conflict is not None]

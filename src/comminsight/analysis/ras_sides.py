@@ -7,10 +7,15 @@ and counted.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from comminsight.model.ras import RasAnswer, RasCommunicator, RasReading, launched_by
+
+STAMP = "%Y-%m-%d %H:%M:%S"
+MIN_APART_S = 10.0  # a job that moves launches many ops in this time
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +41,10 @@ class RasSides:
         return self.comm_hash, self.second_hash, self.op
 
     @property
-    def counts(self) -> tuple[int, int, int, int]:
+    def counts(self) -> tuple[tuple[int, ...], int, int, int, int]:
         """What changes when any rank moves."""
-        return self.n_behind, self.n_launched, self.n_ahead, self.n_launched_ahead
+        numbers = self.n_behind, self.n_launched, self.n_ahead, self.n_launched_ahead
+        return self.behind, *numbers
 
 
 def ras_sides(answer: RasAnswer) -> list[RasSides]:
@@ -78,16 +84,41 @@ def _sides(communicator: RasCommunicator, op: int) -> RasSides | None:
 
 
 def still_sides(readings: Sequence[RasReading]) -> Iterator[tuple[RasSides, RasReading, str]]:
-    """Sides of the newest answer that hold them, with the source of an earlier answer that counts
-    the same, "" where none does: one answer alone may show ranks on the move."""
-    earlier: dict[tuple[int, str, int], list[tuple[RasSides, str]]] = {}
+    """Sides of the newest answer that holds them, with the source of an answer at least
+    ``MIN_APART_S`` before that counts the same, "" where none does: one answer alone, or two of one
+    moment, may show ranks on the move."""
     newest: dict[tuple[int, str, int], tuple[RasSides, RasReading]] = {}
-    for reading in sorted(readings, key=lambda one: (one.observed_mono_ns, one.answer.timestamp)):
+    earlier: dict[tuple[int, str, int], list[tuple[RasSides, RasReading]]] = defaultdict(list)
+    for reading in sorted(readings, key=_moment):
         for sides in ras_sides(reading.answer):
-            if sides.place in newest:
-                known, source = newest[sides.place]
-                earlier.setdefault(sides.place, []).append((known, source.source))
+            earlier[sides.place].append((sides, reading))
             newest[sides.place] = sides, reading
     for place, (sides, reading) in newest.items():
-        same = [source for old, source in earlier.get(place, ()) if old.counts == sides.counts]
+        same = [
+            old.source
+            for known, old in earlier[place]
+            if known.counts == sides.counts and _apart_s(old, reading) >= MIN_APART_S
+        ]
         yield sides, reading, same[0] if same else ""
+
+
+def _moment(reading: RasReading) -> tuple[int, str, int]:
+    return reading.observed_mono_ns, reading.answer.timestamp, reading.written_ns
+
+
+def _apart_s(first: RasReading, second: RasReading) -> float:
+    """Seconds from one answer to the other: by their own stamps, which texts do not have, else by
+    when their files were written; 0 where neither tells."""
+    stamps = [_stamp(one.answer.timestamp) for one in (first, second)]
+    if stamps[0] is not None and stamps[1] is not None:
+        return (stamps[1] - stamps[0]).total_seconds()
+    if first.written_ns and second.written_ns:
+        return (second.written_ns - first.written_ns) / 1e9
+    return 0.0
+
+
+def _stamp(text: str) -> datetime | None:
+    try:
+        return datetime.strptime(text[:19], STAMP).replace(tzinfo=UTC)
+    except ValueError:
+        return None

@@ -16,7 +16,7 @@ from comminsight.diagnosis import codes_groups as codes
 from comminsight.diagnosis.codes import message
 from comminsight.model.hang import HangEvent, InFlightOp
 from comminsight.model.job_evidence import JobEvidence
-from comminsight.model.ops import Op, RecordKind
+from comminsight.model.ops import Backend, Op, RecordKind
 from comminsight.model.topology import Communicator
 from comminsight.model.verdict import Cause, Confidence, Evidence, Verdict
 
@@ -61,6 +61,8 @@ def _lines(
         members = by_id[op.comm_id].members if op.comm_id in by_id else ()
         if op.kind != RecordKind.P2P or op.is_peerless or op.peer >= len(members):
             continue
+        if by_id[op.comm_id].backend is Backend.GLOO:
+            continue  # its messages have tags, and may be taken in any order
         peer, is_send = members[op.peer], op.op == Op.SEND
         ends = (op.global_rank, peer) if is_send else (peer, op.global_rank)
         found[Line(op.comm_id, *ends)][not is_send].append(op)

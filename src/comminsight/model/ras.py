@@ -96,12 +96,14 @@ class RasReading(msgspec.Struct, frozen=True, kw_only=True):
     """An answer with where it came from.
 
     ``observed_mono_ns`` is that of the hang event for which it was asked; 0 for a file that was
-    given by hand, of which nobody knows when it was taken.
+    given by hand, of which nobody knows when it was taken. ``written_ns`` is when its file was
+    written, wall time; 0 where that is not known.
     """
 
     answer: RasAnswer
     source: str
     observed_mono_ns: int = 0
+    written_ns: int = 0
 
 
 def launched_by(communicator: RasCommunicator, op: int) -> dict[int, int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -56,6 +58,7 @@ def read_ras(path: Path, *, observed_mono_ns: int = 0) -> RasReading:
     try:
         with path.open("rb") as stream:
             data = stream.read(MAX_ANSWER_BYTES + 1)
+            about = os.fstat(stream.fileno())
     except OSError as error:
         raise InputError(
             f"cannot be read: {error.strerror}", path=str(path), code="ras_unread",
@@ -63,7 +66,10 @@ def read_ras(path: Path, *, observed_mono_ns: int = 0) -> RasReading:
             next_step="give the file that the output of ncclras was kept in",
         ) from error  # fmt: skip
     answer = parse_ras(data, path=str(path))
-    return RasReading(answer=answer, source=path.name, observed_mono_ns=observed_mono_ns)
+    return RasReading(
+        answer=answer, source=path.name, observed_mono_ns=observed_mono_ns,
+        written_ns=about.st_mtime_ns if stat.S_ISREG(about.st_mode) else 0,
+    )  # fmt: skip
 
 
 def ras_of(
