@@ -55,7 +55,7 @@ def with_places(report: RunReport, trace: RunTrace, aligned: Sequence[AlignedSte
         if found is None or op is None:
             return None
         asked = [rank for rank in (*verdict.victims, *verdict.culprits) if rank >= 0]
-        phases = {usual_phase(trace, aligned, rank, op.comm_id, op.op) for rank in asked[:4]}
+        phases = {usual_phase(trace, aligned, rank, op) for rank in asked[:4]}
         phases -= {""}
         return StopPlace(*found, phases.pop() if len(phases) == 1 else "")
 
