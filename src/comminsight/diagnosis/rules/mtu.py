@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from comminsight.analysis.gid_table import port_of
@@ -24,10 +24,14 @@ MIN_PEERS = 2  # hosts that agree, against one that does not
 
 def mtu_rule(job: JobEvidence) -> Iterator[Claim]:
     """MTU_MISMATCH where a transfer without an answer joins two ports of unlike MTU."""
+    ports = [p for p in job.hosts.ports if p.active_mtu_bytes and _is_used(job, p)]
+    if len({port.active_mtu_bytes for port in ports}) < 2:
+        return
     ranks = ranks_of(job.logs, job.world_size)
     errors = [e for e in transport_errors(job.logs, ranks) if not e.is_setup]
-    ports = [p for p in job.hosts.ports if p.active_mtu_bytes and _is_used(job, p)]
-    pair = next((pair for error in errors if (pair := _ends(job, error, ports))), None)
+    by_address = _hosts_by_address(job)
+    peers = ((error, _peer_host(job, error, by_address)) for error in errors)
+    pair = next((pair for error, peer in peers if (pair := _ends(error, peer, ports))), None)
     if pair is None:
         return
     odd = _odd_host(ports, pair)
@@ -57,11 +61,10 @@ def _is_used(job: JobEvidence, port: PortState) -> bool:
 
 
 def _ends(
-    job: JobEvidence, error: TransportError, ports: Sequence[PortState]
+    error: TransportError, peer: str, ports: Sequence[PortState]
 ) -> tuple[PortState, PortState] | None:
     """A port of the host that tells the error and one at the other end, of unlike MTU: the two
     that are named, else those of one kind. None where all agree."""
-    peer = _peer_host(job, error)
     device = error.told("device")
     own = [p for p in ports if short_host(p.host) == error.host and device in {"", p.device}]
     others = [p for p in ports if short_host(p.host) != error.host]
@@ -73,21 +76,26 @@ def _ends(
     return unlike[0] if unlike and (peer or len(others) == len(unlike)) else None
 
 
-def _peer_host(job: JobEvidence, error: TransportError) -> str:
-    """The host at the other end: by its GID, its name, or the address that it gave at the start."""
+def _hosts_by_address(job: JobEvidence) -> dict[str, set[str]]:
+    """The hosts that gave each address to the others at the start."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for log in job.logs:
+        for event in log.events:
+            if event.code is LogCode.NCCL_BOOTSTRAP:
+                address = str(event.values.get("address", ""))
+                found[address].add(short_host(event.host or log.host))
+    return found
+
+
+def _peer_host(job: JobEvidence, error: TransportError, by_address: dict[str, set[str]]) -> str:
+    """The host at the other end: by its GID, its name, or its address; "" where none tells it."""
     if (port := port_of(error.told("remote_gid"), job.hosts.gids)) is not None:
         return port[0]
     peer = error.told("peer")
-    hosts = {short_host(port.host) for port in job.hosts.ports}
-    if short_host(peer) in hosts:
+    if short_host(peer) in {short_host(port.host) for port in job.hosts.ports}:
         return short_host(peer)
-    told_by = {
-        short_host(event.host or log.host)
-        for log in job.logs
-        for event in log.events
-        if event.code is LogCode.NCCL_BOOTSTRAP and event.values.get("address") == peer
-    }
-    return told_by.pop() if len(told_by) == 1 else ""
+    hosts = by_address.get(peer, set())
+    return min(hosts) if len(hosts) == 1 else ""
 
 
 def _odd_host(ports: Sequence[PortState], pair: tuple[PortState, PortState]) -> str:
