@@ -101,7 +101,10 @@ def size_dips(rows: Iterable[BandwidthRow]) -> list[tuple[list[BandwidthRow], fl
         curves[row.run, row.op, path_of(row)].append(row)
     found = []
     for curve in curves.values():
-        ordered = sorted(curve, key=lambda row: row.size_bytes)
+        by_size: dict[int, list[BandwidthRow]] = defaultdict(list)
+        for row in curve:
+            by_size[row.size_bytes].append(row)
+        ordered = [_middle(own) for _, own in sorted(by_size.items())]
         values = [row.busbw_gbs for row in ordered]
         dip, sides = [], []
         for i, row in enumerate(ordered):

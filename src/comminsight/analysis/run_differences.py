@@ -20,16 +20,19 @@ SILENT_SETTINGS = ("NCCL_DEBUG", "RCCL_DEBUG", "NCCL_PROFILER", "NCCL_RAS", "NCC
 
 @dataclass(frozen=True, slots=True)
 class OpSpeed:
-    """Bandwidth of one op in both runs, medians over the sizes and paths that both have."""
+    """Bandwidth of one op in both runs, by the largest size that both moved; ``usual_low_gbs`` is
+    the lowest that the other run had."""
 
     op: int
     busbw_gbs: float
     usual_gbs: float
+    usual_low_gbs: float
 
     @property
     def ratio(self) -> float:
-        """Of this run to the other."""
-        return self.busbw_gbs / self.usual_gbs
+        """Of this run to the other; 1 where it is within what the other run had too."""
+        is_within = self.busbw_gbs >= self.usual_low_gbs
+        return 1.0 if is_within else self.busbw_gbs / self.usual_gbs
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +45,26 @@ class Difference:
 
 
 def op_speeds(rows: Sequence[BandwidthRow], others: Sequence[BandwidthRow]) -> list[OpSpeed]:
-    """Each op that both runs moved in equal sizes over as many ranks and hosts."""
+    """Each op that both runs moved in equal sizes over as many ranks and hosts; the worst where
+    there are several such kinds of paths."""
     own, their = _by_kind(rows), _by_kind(others)
-    speeds: dict[int, list[tuple[float, float]]] = defaultdict(list)
-    for kind in own.keys() & their.keys():
-        speeds[kind[0]].append((float(np.median(own[kind])), float(np.median(their[kind]))))
-    found = []
-    for op, pairs in sorted(speeds.items()):
-        here, there = np.median(pairs, axis=0).tolist()
-        if here > 0 and there > 0:
-            found.append(OpSpeed(op, here, there))
-    return found
+    largest: dict[tuple[int, int, int], int] = {}
+    for op, n_ranks, n_hosts, size in own.keys() & their.keys():
+        kind = op, n_ranks, n_hosts
+        largest[kind] = max(size, largest.get(kind, 0))
+    found: dict[int, OpSpeed] = {}
+    for kind, size in sorted(largest.items()):
+        speed = _speed(kind[0], own[*kind, size], their[*kind, size])
+        known = found.get(speed.op, speed)
+        if speed.usual_gbs > 0:
+            found[speed.op] = min(known, speed, key=lambda one: one.ratio)
+    return list(found.values())
+
+
+def _speed(op: int, rows: Sequence[BandwidthRow], others: Sequence[BandwidthRow]) -> OpSpeed:
+    here, there = ([row.busbw_gbs for row in run] for run in (rows, others))
+    low = min(row.low_gbs or row.busbw_gbs for row in others)
+    return OpSpeed(op, float(np.median(here)), float(np.median(there)), low)
 
 
 def spread(rows: Sequence[BandwidthRow]) -> tuple[float, float]:
@@ -116,10 +128,12 @@ def _range(part: str) -> range:
     return range(int(first), int(last or first) + 1)
 
 
-def _by_kind(rows: Iterable[BandwidthRow]) -> dict[tuple[int, int, int, int], list[float]]:
-    found: dict[tuple[int, int, int, int], list[float]] = defaultdict(list)
+def _by_kind(
+    rows: Iterable[BandwidthRow],
+) -> dict[tuple[int, int, int, int], list[BandwidthRow]]:
+    found: dict[tuple[int, int, int, int], list[BandwidthRow]] = defaultdict(list)
     for row in rows:
-        found[row.op, row.size_bytes, len(row.ranks), len(row.hosts)].append(row.busbw_gbs)
+        found[row.op, len(row.ranks), len(row.hosts), row.size_bytes].append(row)
     return found
 
 

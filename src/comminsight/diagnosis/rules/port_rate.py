@@ -87,7 +87,7 @@ def _ceiling(job: JobEvidence, limit: Ceiling, busbw_gbs: float) -> Verdict:
     found = Finding(
         rule=RULE,
         cause=Cause.SLOW_LINK,
-        confidence=Confidence.MEDIUM,
+        confidence=Confidence.LOW,
         place=Place(node=limit.host),
         evidence=(_ceiling_said(limit, busbw_gbs),),
         measures={"ceiling_gbs": limit.ceiling_gbs, "busbw_gbs": busbw_gbs},
