@@ -12,9 +12,8 @@ told.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from comminsight.model.hang import Progress, SkippedOp
@@ -85,16 +84,19 @@ def skipped_ops(
     """
     by_id = {one.comm_id: one for one in communicators if one.desc not in UNTOLD}
     came = {(p.global_rank, p.comm_id): p for p in progress if p.peer < 0 and not p.is_replay}
-    lines = {rank: _lines(own, by_id) for rank, own in calls.items()}
     inside = {rank: _open_places(own, by_id) for rank, own in calls.items()}
-    for missed in sorted({place for places in inside.values() for place in places}):
+    open_places = {place for places in inside.values() for place in places}
+    if len({place.comm_id for place in open_places}) < 2:
+        return
+    said = Said({rank: _lines(own, by_id) for rank, own in calls.items()})
+    for missed in sorted(open_places):
         for rank in by_id[missed.comm_id].members if missed.kind.source < 0 else ():
             entry = came.get((rank, missed.comm_id))
             is_next = entry is not None and entry.last_entered == missed.match_seq - 1
             if entry is None or not entry.is_current or not is_next:
                 continue
             counts = (
-                _tellers(lines, rank, missed, place, by_id[place.comm_id].members)
+                _tellers(said, rank, missed, place, by_id[place.comm_id].members)
                 for place in inside.get(rank, ())
                 if place.comm_id != missed.comm_id
             )
@@ -110,13 +112,21 @@ def _kind(call: OrderedCall, by_id: Mapping[int, Communicator]) -> Kind:
 
 
 def _lines(calls: Sequence[OrderedCall], by_id: Mapping[int, Communicator]) -> Lines:
-    found: Lines = defaultdict(lambda: _Line([], []))
+    """By kind; without those of which the rank has two groups: their numbers are no one row."""
+    found: Lines = {}
+    mixed: set[Kind] = set()
+    of_stream: dict[tuple[int, int, int], _Line] = {}
     for at, call in enumerate(calls):
-        if call.comm_id in by_id:
-            line = found[_kind(call, by_id)]
-            line.at.append(at)
-            line.numbers.append(call.match_seq)
-    return dict(found)
+        stream = call.comm_id, call.source, call.target
+        if (line := of_stream.get(stream)) is None:
+            if call.comm_id not in by_id:
+                continue
+            if (kind := _kind(call, by_id)) in found:
+                mixed.add(kind)
+            line = of_stream[stream] = found.setdefault(kind, _Line([], []))
+        line.at.append(at)
+        line.numbers.append(call.match_seq)
+    return {kind: line for kind, line in found.items() if kind not in mixed}
 
 
 def _open_places(
@@ -129,21 +139,36 @@ def _open_places(
     )
 
 
-def _tellers(
-    lines: Mapping[int, Lines], rank: int, missed: Place, inside: Place, members: Sequence[int]
-) -> int:
+def _tellers(said: Said, rank: int, missed: Place, inside: Place, members: Sequence[int]) -> int:
     """How many other ranks tell that ``missed`` comes before ``inside``; 0 when one contradicts.
 
     Of a message its other end is not asked: it may be the one that is wrong. Of a collective most
     of the other members must tell.
     """
+    before, behind = said.of(missed, inside)
     is_message = inside.kind.source >= 0
     unasked = {rank, *members} if is_message else {rank}
-    told = {o: _tells(own, missed, inside) for o, own in lines.items() if o not in unasked}
-    n_telling = sum(said is True for said in told.values())
-    n_members = sum(told.get(member) is True for member in members)
-    is_most = is_message or 2 * n_members > len(members) - 1
-    return n_telling if is_most and False not in told.values() else 0
+    if len(behind) > len(unasked & behind):
+        return 0
+    is_most = is_message or 2 * len(before.intersection(members) - unasked) > len(members) - 1
+    return len(before) - len(unasked & before) if is_most else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What each rank tells of two places; asked once for all of them."""
+
+    lines: Mapping[int, Lines]
+    _known: dict[tuple[Place, Place], tuple[set[int], set[int]]] = field(default_factory=dict)
+
+    def of(self, missed: Place, inside: Place) -> tuple[set[int], set[int]]:
+        """Ranks that tell that ``missed`` comes before ``inside``, and those that contradict."""
+        if (found := self._known.get((missed, inside))) is None:
+            told = {rank: _tells(own, missed, inside) for rank, own in self.lines.items()}
+            before = {rank for rank, is_before in told.items() if is_before}
+            behind = {rank for rank, is_before in told.items() if is_before is False}
+            found = self._known[missed, inside] = before, behind
+        return found
 
 
 def _tells(own: Lines, missed: Place, inside: Place) -> bool | None:

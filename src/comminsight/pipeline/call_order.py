@@ -13,7 +13,7 @@ from comminsight.model.topology import Communicator
 from comminsight.pipeline.hang_event import RankView, comm_id_of
 
 Members = Mapping[int, tuple[int, ...]]  # global ranks by comm_id
-MAX_CALLS = 256  # of a rank: ops that ranks stand in are not far from each other
+MAX_CALLS = 128  # of a rank: ops that ranks stand in are not far from each other
 
 
 def ordered_calls(
@@ -32,22 +32,24 @@ def _calls(view: RankView, members: Members) -> Iterator[OrderedCall]:
     ended = tail[is_ended_op(tail) & (tail["seq"] >= view.complete_from_seq)]
     rows = np.concatenate([ended, view.in_flight])
     is_open = np.arange(len(rows)) >= len(ended)
-    is_message = (rows["kind"] == RecordKind.P2P) & (rows["peer_or_root"] >= 0) & ~is_fold(rows)
-    is_taken = ((rows["kind"] == RecordKind.COLLECTIVE) | is_message) & ~is_replay(rows)
+    is_paired = (rows["kind"] == RecordKind.P2P) & (rows["peer_or_root"] >= 0) & ~is_fold(rows)
+    is_taken = ((rows["kind"] == RecordKind.COLLECTIVE) | is_paired) & ~is_replay(rows)
     rows, is_open = rows[is_taken], is_open[is_taken]
     order = np.lexsort((rows["op_seq"], rows["start_ns"]))[-MAX_CALLS:]
-    for row, still in zip(rows[order], is_open[order], strict=True):
-        comm_id = comm_id_of(view, int(row["comm_index"]))
-        ends = _ends(row, view.state.global_rank, members.get(comm_id, ()))
-        if ends is not None:
-            yield OrderedCall(comm_id, int(row["match_seq"]), bool(still), *ends)
-
-
-def _ends(row: np.ndarray, rank: int, members: tuple[int, ...]) -> tuple[int, int] | None:
-    """(source, target) of a message; -1 of a collective; None where the own place is not known."""
-    if row["kind"] != RecordKind.P2P:
-        return -1, -1
-    if rank not in members:
-        return None
-    here, there = members.index(rank), int(row["peer_or_root"])
-    return (here, there) if row["op"] == Op.SEND else (there, here)
+    rows, is_open = rows[order], is_open[order]
+    columns = (rows[name].tolist() for name in ("comm_index", "match_seq", "op", "peer_or_root"))
+    is_p2p = rows["kind"] == RecordKind.P2P
+    places = {id_: members.get(id_, ()) for id_ in view.comm_ids.tolist()}
+    here = {
+        i: own.index(rank) for i, own in places.items() if (rank := view.state.global_rank) in own
+    }
+    for index, number, op, peer, still, is_message in zip(
+        *columns, is_open.tolist(), is_p2p.tolist(), strict=True
+    ):
+        comm_id = comm_id_of(view, index)
+        if not is_message:
+            yield OrderedCall(comm_id, number, still)
+        elif comm_id in here:
+            own = here[comm_id]
+            ends = (own, peer) if op == Op.SEND else (peer, own)
+            yield OrderedCall(comm_id, number, still, *ends)

@@ -112,7 +112,7 @@ def observe(
         stacks=stacks,
         communicators=communicators,
     )
-    calls = ordered_calls(views, communicators)
+    calls = ordered_calls(views if event.in_flight else (), communicators)
     event = msgspec.structs.replace(
         event,
         is_past=is_past,

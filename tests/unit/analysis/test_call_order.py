@@ -97,6 +97,12 @@ def test_groups_without_descriptions_of_their_own_do_not_count_alike(descs):
     assert found(programs, two_groups(3, descs=descs)) == []
 
 
+def test_two_groups_of_one_description_on_a_rank_have_no_common_count():
+    communicators = [group(0, (0, 1, 2), "dp"), group(1, (0, 1, 2), "norm"), group(2, (1, 2), "dp")]
+    assert found(("a1 b1 a2*", "a1 b1 a2*", "a1 b1 b2*"), communicators) == [(2, 0, 2, 2)]
+    assert found(("a1 b1 a2*", "a1 c1 b1 a2*", "a1 c1 b1 b2*"), communicators) == []
+
+
 def test_groups_of_one_description_tell_of_each_other():
     """Ranks 0 and 1 share a, 2 and 3 share c; b is of all. Rank 1 calls b twice."""
     communicators = [
