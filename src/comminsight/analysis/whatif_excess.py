@@ -24,7 +24,8 @@ import numpy as np
 NOISE_LIMIT = 4.0
 MIN_EVENTS = 3  # steps; what happened less often happens to anybody,
 MIN_EVENT_RATIO = 0.2  # and what happened in fewer of the steps
-_LOW, _MIDDLE = 0.1, 0.4  # quantiles one standard deviation apart, on the side that no fault moves
+_LOW, _MIDDLE = 0.1, 0.4  # quantiles of a place over all steps, on the side that no fault moves
+_STEP_TO_STEP = 0.954  # middle change from one normal value to the next, in standard deviations
 STAGE_RATIO = 0.05  # by which parts that do different work differ without a fault
 PEER_RATIO = (
     0.01  # by which healthy ranks differ for good; of n peers the middle by 1/sqrt(n) of it
@@ -60,13 +61,14 @@ def beyond_each(grid_ns: np.ndarray) -> Removed:
     if grid_ns.shape[1] < 2:
         return Removed.nothing(grid_ns.shape)
     usual = lower_median(grid_ns, axis=1)[:, None]
+    if grid_ns.shape[1] == 2:  # the lower of two is no middle: each is compared with the other
+        usual = grid_ns[:, ::-1]
     best = np.median(grid_ns, axis=0).min(axis=0)
-    sums = (grid_ns - usual).sum(axis=2)
-    middle = np.median(sums, axis=0)
+    middle = np.median((grid_ns - usual).sum(axis=2), axis=0)
     order = np.argsort(middle)
     slowest = np.full(len(middle), middle[order[-1]])
     slowest[order[-1]] = middle[order[-2]]
-    return _removed(grid_ns, usual, best, noise(sums), slowest, len(middle) - 1)
+    return _removed(grid_ns, usual, best, slowest, len(middle) - 1)
 
 
 def beyond_others(grid_ns: np.ndarray, is_part: np.ndarray) -> Removed:
@@ -80,7 +82,7 @@ def beyond_others(grid_ns: np.ndarray, is_part: np.ndarray) -> Removed:
     best = np.median(peers, axis=0).min(axis=0)
     sums = (peers - usual).sum(axis=2)
     slowest = np.median(sums, axis=0).max()
-    found = _removed(mine, usual, best, noise(sums), slowest, peers.shape[1])
+    found = _removed(mine, usual, best, slowest, peers.shape[1])
     removed.put((slice(None), is_part), found)
     return removed
 
@@ -89,14 +91,12 @@ def beyond_own(grid_ns: np.ndarray) -> Removed:
     """What goes when every step becomes like the usual one of the same place."""
     usual = np.quantile(grid_ns, _MIDDLE, axis=(0, 1))[None, None]
     best = np.quantile(grid_ns, _LOW, axis=0)
-    sums = (grid_ns - usual).sum(axis=2)
-    return _removed(grid_ns, usual, best, noise(sums), np.zeros(1), 0)
+    return _removed(grid_ns, usual, best, np.zeros(1), 0)
 
 
 def beyond_totals(totals_ns: np.ndarray) -> Removed:
     """What goes of ``totals_ns (n_steps, n_parts)`` when each part becomes like the others. Parts
-    may differ by design; noise is how each differs from itself."""
-    sigma = noise(totals_ns - np.median(totals_ns, axis=0))
+    may differ by design."""
     removed = Removed.nothing(totals_ns.shape)
     for part in range(totals_ns.shape[1]):
         others = np.delete(totals_ns, part, axis=1)
@@ -105,7 +105,7 @@ def beyond_totals(totals_ns: np.ndarray) -> Removed:
         mine = totals_ns[:, part, None, None]
         beyond_slowest = np.maximum(level.max() - np.median(usual), 0)
         best = level.min(keepdims=True)
-        found = _removed(mine, usual, best, sigma, beyond_slowest, len(level), STAGE_RATIO)
+        found = _removed(mine, usual, best, beyond_slowest, len(level), STAGE_RATIO)
         removed.put((slice(None), part), Removed(*(x[:, 0, 0] for x in found.levels())))
     return removed
 
@@ -118,16 +118,17 @@ def lower_median(values: np.ndarray, axis: int) -> np.ndarray:
 
 
 def noise(sums: np.ndarray) -> float:
-    """Standard deviation of values of which less than half are beyond the others."""
-    low, middle = np.quantile(sums, (_LOW, _MIDDLE))
-    return float(middle - low)
+    """Standard deviation of ``sums (n_steps, n_ranks)`` about whatever level a rank is at: from one
+    step to the next, so that being slow for good or since some step is no noise."""
+    if len(sums) < 2:
+        return 0.0
+    return float(np.median(np.abs(np.diff(sums, axis=0)))) / _STEP_TO_STEP
 
 
 def _removed(
     mine: np.ndarray,
     usual: np.ndarray,
     best: np.ndarray,
-    sigma: float,
     slowest: np.ndarray,
     n_peers: int,
     peer_ratio: float = PEER_RATIO,
@@ -135,7 +136,7 @@ def _removed(
     """``n_peers`` 0: the usual is the ranks' own, so that nothing is beyond it for good."""
     beyond = mine - usual
     total = beyond.sum(axis=2)
-    limit = NOISE_LIMIT * sigma
+    limit = NOISE_LIMIT * noise(total)
     chance = limit * _MEDIAN_ERROR / np.sqrt(len(mine))
     middle = np.median(total, axis=0)
     lasting = np.where((n_peers > 0) & (middle > chance), np.minimum(total, middle + limit), 0)
