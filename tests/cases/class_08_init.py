@@ -43,7 +43,8 @@ def complete(
     found = []
     for rank in ranks:
         who = f"comm 0x55{rank:04x}00 rank {rank} nranks {world} cudaDev {rank % local}"
-        said = f"ncclCommInitRank {who} nvmlDev 0 busId 10000 commId {comm} - Init COMPLETE"
+        bus_id = f"{0x10000 * (1 + rank % local):x}"
+        said = f"ncclCommInitRank {who} nvmlDev 0 busId {bus_id} commId {comm} - Init COMPLETE"
         found.append(nccl(at_s, rank, said))
     return found
 
@@ -117,12 +118,10 @@ def filtered(folder: Path, *, n_ranks: int, name: str, mark: str, failing: int) 
              source="bootstrap.cc:45")
         for rank in range(failing)
     ]  # fmt: skip
-    form = "mixed" if failing == n_ranks else "files"
-    write_logs(folder / "fault", stamped([*env, *warned]) + listed, form=form)
-    write_logs(folder / "twin", stamped(env) + listed, form=form)
+    write_logs(folder / "fault", stamped([*env, *warned]) + listed, form="files")
+    write_logs(folder / "twin", stamped(env) + listed, form="files")
     told = (codes_logs.FILTER_MATCHED_NONE,) + ((codes_logs.PLAIN_FILTER,) if mark == "=" else ())
-    culprits = () if failing == n_ranks else tuple(range(failing))
-    expected = Expected((Cause.INIT_WRONG_INTERFACE,), culprits, told=told)
+    expected = Expected((Cause.INIT_WRONG_INTERFACE,), tuple(range(failing)), told=told)
     return Scene(folder / "fault", expected, folder / "twin")
 
 
@@ -181,8 +180,17 @@ def half_connected(
     rings = [nccl(2.0, rank, "Connected all rings") for rank in fine]
     done = complete(fine, world=world, local=local)
     late = [nccl(1500.0, fine[0], "NET/Plugin : No plugin found")]
-    write_logs(folder / "fault", stamped([*begun, *rings, *done, *late]), form=form)
-    write_logs(folder / "twin", stamped([*begun, *rings, *done]), form=form)
+
+    def placed(lines: list[Line]) -> list[Line]:
+        return [
+            dataclasses.replace(
+                line, text=line.text.replace(host_of(line.rank), f"node{line.rank // local:02d}")
+            )
+            for line in stamped(lines)
+        ]
+
+    write_logs(folder / "fault", placed([*begun, *rings, *done, *late]), form=form)
+    write_logs(folder / "twin", placed([*begun, *rings, *done]), form=form)
     told = (codes_logs.LOCAL_PARITY, codes_logs.CHECK_RAILS)
     expected = Expected((Cause.INIT_STUCK,), tuple(culprits), told=told)
     return Scene(folder / "fault", expected, folder / "twin")

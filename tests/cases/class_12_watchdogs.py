@@ -40,6 +40,11 @@ def never_called(folder: Path, *, n_ranks: int, absent: int, late_s: int) -> Sce
     """The first op blocks in the making of the communicator, which no limit of an op covers."""
     rest = others(n_ranks, absent)
     begun = [line for line in init(rest, world=n_ranks, at_s=1) if "START" in line.text]
+    begun += [
+        nccl(1.2, rank, f"comm 0x55{rank:04x}00 rank {rank} nRanks {n_ranks} nNodes 1 localRanks "
+             f"{n_ranks} localRank {rank} MNNVL 0")
+        for rank in rest
+    ]  # fmt: skip
     version = [nccl(0.5, rank, "Bootstrap : Using eth0:10.0.0.9<0>") for rank in range(n_ranks)]
     late = [nccl(late_s, rank, "NET/Plugin : No plugin found") for rank in range(n_ranks)]
     stamped = [

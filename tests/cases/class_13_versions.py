@@ -21,21 +21,14 @@ def rejected_plugin(
     """The plugin does not load. In the twin only its newest interface is missing; it is used."""
     lines = init(range(n_ranks), world=n_ranks)
     failed = [nccl(0.4, rank, said) for rank in culprits]
-    used = [
-        nccl(0.6, rank, f"Using network {network if rank in culprits else plugin}")
-        for rank in range(n_ranks)
-    ]
-    all_used = used if len(culprits) == n_ranks else [
-        nccl(0.6, rank, f"Using network {network}") for rank in range(n_ranks)
-    ]  # fmt: skip
+    all_used = [nccl(0.6, rank, f"Using network {network}") for rank in range(n_ranks)]
     write_logs(folder / "fault", [*lines, *failed, *all_used], form=form)
     newest = [nccl(0.4, rank, "NET/Plugin: Failed to find ncclNetPlugin_v9 symbol.")
               for rank in culprits]  # fmt: skip
     fine = [nccl(0.6, rank, f"Using network {plugin}") for rank in range(n_ranks)]
     write_logs(folder / "twin", [*lines, *newest, *fine], form=form)
     told = (codes_logs.PLUGIN_REJECTED, codes_logs.NETWORK_USED)
-    own = () if len(culprits) == n_ranks else culprits
-    return Scene(folder / "fault", Expected((Cause.PLUGIN_FALLBACK,), own, told=told),
+    return Scene(folder / "fault", Expected((Cause.PLUGIN_FALLBACK,), culprits, told=told),
                  folder / "twin")  # fmt: skip
 
 

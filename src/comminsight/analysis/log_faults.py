@@ -49,6 +49,7 @@ SIGNAL_WORDS = {
 # 45 follow from another fault; 63, 64 and 74 are recorded, and need not end anything.
 FATAL_XIDS = frozenset({13, 31, 48, 79, 94, 95, 119, 120, 140})
 HARDWARE_XIDS = frozenset({48, 63, 64, 74, 79, 92, 94, 95, 119, 120, 140})
+MAX_WANTED_BYTES = 1 << 42
 # what CUDA says while a process goes down, and an allocation that a program may survive
 TEAR_DOWN = re.compile(r"driver shutting down|context is destroyed|initialization error")
 NO_MEMORY = re.compile(r"out of memory", re.IGNORECASE)
@@ -167,6 +168,13 @@ def _gpu(event: LogEvent) -> Fault | None:
     return Fault(FaultKind.OWN, "gpu_fault")
 
 
+def _gpu_memory(event: LogEvent) -> Fault | None:
+    """None for a size that no GPU has: such sizes are read from what an abort left behind."""
+    if _number(event, "wanted_bytes") > MAX_WANTED_BYTES:
+        return None
+    return Fault(FaultKind.OWN, "no_memory", is_fatal=False)
+
+
 def _xid(event: LogEvent) -> Fault | None:
     xid = xid_of(event)
     if xid not in FATAL_XIDS:
@@ -192,7 +200,7 @@ def _always(fault: Fault) -> Callable[[LogEvent], Fault | None]:
 _JUDGES: Mapping[C, Callable[[LogEvent], Fault | None]] = {
     C.CUDA_ERROR: _gpu,
     C.NCCL_CUDA_FAILURE: _gpu,
-    C.CUDA_OUT_OF_MEMORY: _always(Fault(FaultKind.OWN, "no_memory", is_fatal=False)),
+    C.CUDA_OUT_OF_MEMORY: _gpu_memory,
     C.NCCL_OUT_OF_MEMORY: _always(Fault(FaultKind.OWN, "no_memory", is_fatal=False)),
     C.PYTHON_EXCEPTION: _exception,
     C.PYTHON_FATAL: _fatal,

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from comminsight.analysis.log_faults import ECHOES, TIMEOUTS
+from comminsight.analysis.log_index import events_with
 from comminsight.analysis.log_order import apart_at_least_ns
 from comminsight.analysis.log_ranks import INIT_CODES, LogRanks, short_host
 from comminsight.model.job_evidence import JobLog
 from comminsight.model.log_event import ClockKind, LogCode, LogEvent
 
+# what only a rank with a communicator writes
+OPS = frozenset(
+    {
+        LogCode.TORCH_WATCHDOG_TIMEOUT, LogCode.TORCH_PROGRESS, LogCode.TORCH_DUMP_SIGNAL,
+        LogCode.TORCH_WATCHDOG_STUCK, LogCode.TORCH_ASYNC_ERROR, LogCode.TORCH_DESYNC_ABSENT,
+        LogCode.TORCH_DESYNC_STUCK, LogCode.NCCL_COLL, LogCode.NCCL_IB_COMPLETION,
+    }
+)  # fmt: skip
 GIVEN_UP = ECHOES | TIMEOUTS | {LogCode.TORCH_UNIQUE_ID, LogCode.NCCL_CONNECT_FAILED}
 
 
@@ -30,7 +39,10 @@ class InitPhase(StrEnum):
 class LogInit:
     """``phases`` by rank; a rank without a line of its own is not in it. ``local_ranks`` are the
     places on their nodes. ``has_stopped``: something gave up, or time went by, after it began.
-    ``lasted_ns`` is how long at least, 0 where no stamp tells."""
+    ``lasted_ns`` is how long at least, 0 where no stamp tells. ``has_ops``: some rank waited in an
+    operation, so that its communicator was there. ``spoke_later`` are ranks whose own log has a
+    stamp ``patience_ns`` after the first rank began: had they begun, it would show it.
+    ``is_whole``: all that began wrote the same lines, so that none of theirs is lost."""
 
     world_size: int
     phases: dict[int, InitPhase]
@@ -38,6 +50,9 @@ class LogInit:
     hosts: dict[int, str]
     has_stopped: bool
     lasted_ns: int
+    has_ops: bool
+    spoke_later: frozenset[int]
+    is_whole: bool
 
     def ranks(self, *phases: InitPhase) -> tuple[int, ...]:
         """The ranks that came so far and no further, ascending."""
@@ -51,14 +66,16 @@ def log_init(logs: Sequence[JobLog], ranks: LogRanks, *, patience_ns: int) -> Lo
     phases: dict[int, InitPhase] = {}
     local_ranks: dict[int, int] = {}
     hosts: dict[int, str] = {}
+    written: dict[int, Counter[LogCode]] = defaultdict(Counter)
     for log in logs:
         for event in log.events:
             rank = ranks.rank_of(log, event)
             if rank < 0:
                 continue
             phase = _phase(event, ranks.world_size)
+            written[rank][event.code] += phase is not InitPhase.NOT_BEGUN
             phases[rank] = max(phases.get(rank, InitPhase.NOT_BEGUN), phase, key=_ORDER.index)
-            if phase is InitPhase.BEGUN:
+            if event.code is LogCode.NCCL_INIT_START and phase is InitPhase.BEGUN:
                 begun.setdefault(rank, event)
             if (local := _local_rank(event, ranks.world_size)) >= 0:
                 local_ranks[rank] = local
@@ -67,11 +84,16 @@ def log_init(logs: Sequence[JobLog], ranks: LogRanks, *, patience_ns: int) -> Lo
     for log in logs:
         if log.rank >= 0:
             phases.setdefault(log.rank, InitPhase.NOT_BEGUN)
-    lasted_ns = _lasted_ns(logs, begun)
-    gave_up = any(event.code in GIVEN_UP for log in logs for event in log.events)
+    lasted_ns = max((_lasted_ns(log, begun) for log in logs), default=0)
+    gave_up = any(True for _ in events_with(logs, GIVEN_UP))
     return LogInit(
         ranks.world_size, phases, local_ranks, hosts,
         has_stopped=gave_up or lasted_ns >= patience_ns, lasted_ns=lasted_ns,
+        has_ops=any(True for _ in events_with(logs, OPS)),
+        spoke_later=frozenset(
+            log.rank for log in logs if log.rank >= 0 and _lasted_ns(log, begun) >= patience_ns
+        ),
+        is_whole=len({tuple(sorted((+written[rank]).items())) for rank in begun}) == 1,
     )  # fmt: skip
 
 
@@ -82,9 +104,19 @@ _CONNECTING = frozenset(
 )  # fmt: skip
 
 
+# a rank whose transport complains has begun
+_COMPLAINTS = frozenset(
+    {LogCode.NCCL_SOCKET_FAILED, LogCode.NCCL_CONNECT_FAILED, LogCode.NCCL_CONNECTION_CLOSED,
+     LogCode.NCCL_PROXY_FAILED, LogCode.NCCL_RESULT_PATH, LogCode.NCCL_IB_CALL,
+     LogCode.NCCL_QP_MODIFY, LogCode.NCCL_ABORT}
+)  # fmt: skip
+
+
 def _phase(event: LogEvent, world: int) -> InitPhase:
     if event.code in _CONNECTING:
         return InitPhase.CONNECTING
+    if event.code in _COMPLAINTS:
+        return InitPhase.BEGUN
     is_whole = event.values.get("n_ranks") == world and "parent" not in event.values
     if event.code not in INIT_CODES or not is_whole:
         return InitPhase.NOT_BEGUN
@@ -100,11 +132,12 @@ def _local_rank(event: LogEvent, world: int) -> int:
     return value if isinstance(value, int) else -1
 
 
-def _lasted_ns(logs: Sequence[JobLog], begun: dict[int, LogEvent]) -> int:
-    """From the first line of init to the last stamp of any log that compares with it."""
-    ends = [end for log in logs if (end := _last_stamp(log)) is not None]
-    apart = (apart_at_least_ns(first, end) or 0 for first in begun.values() for end in ends)
-    return max(apart, default=0)
+def _lasted_ns(log: JobLog, begun: dict[int, LogEvent]) -> int:
+    """From the first line of init to the last stamp of the log, where the two compare."""
+    end = _last_stamp(log)
+    if end is None:
+        return 0
+    return max((apart_at_least_ns(first, end) or 0 for first in begun.values()), default=0)
 
 
 def _last_stamp(log: JobLog) -> LogEvent | None:

@@ -119,9 +119,7 @@ def _no_interface(job: JobEvidence, ranks: LogRanks) -> Finding | None:
         return None
     filters = _filters(job)
     told = interfaces_there(job.logs)
-    named = tuple(sorted({rank for rank, _ in lines} - {-1}))
-    seen = {ranks.rank_of(log, event) for log in job.logs for event in log.events} - {-1}
-    culprits = named if set(named) < seen else ()  # of all alike: a setting, and no rank
+    culprits = tuple(sorted({rank for rank, _ in lines} - {-1}))
     said = message(logs.FILTER_MATCHED_NONE, value=", ".join(filters), interfaces=", ".join(told))
     plain = sorted({value.lstrip("=^") for value in filters if value[:1] == "="})
     actions: tuple[Message, ...] = tuple(message(logs.PLAIN_FILTER, value=one) for one in plain)

@@ -22,8 +22,9 @@ BEGUN = (InitPhase.BEGUN, InitPhase.CONNECTING)
 
 
 def init_stuck_rule(job: JobEvidence) -> Iterator[Claim]:
-    """INIT_STUCK of the ranks that never began while others had, of those that did not get through
-    while others did, of the owner of an id that was never stored, or of two worlds."""
+    """INIT_STUCK of the ranks that never began though their logs go on long after others had, of
+    those in the same places of all nodes that did not get through while others did, of the owner of
+    an id that was never stored, or of two worlds. A line that is lost accuses nobody."""
     if not job.logs:
         return
     ranks = ranks_of(job.logs, job.world_size)
@@ -33,7 +34,7 @@ def init_stuck_rule(job: JobEvidence) -> Iterator[Claim]:
         yield Claim(link_verdict(job, _two_worlds(init, twice)))
     elif (awaited := _awaited(job, ranks)) is not None:
         yield from _of_id(job, ranks, awaited)
-    elif init.has_stopped and init.ranks(*BEGUN):
+    elif init.has_stopped and not init.has_ops and init.ranks(*BEGUN):
         yield from _of_phases(job, init)
 
 
@@ -43,11 +44,12 @@ def _of_phases(job: JobEvidence, init: LogInit) -> Iterator[Claim]:
     unseen = missing_ranks(init.world_size, set(init.phases))
     evidence = tuple(_phases(init))
     missing = [message(logs.MISSING_LOGS_OF, ranks=list(unseen))] if unseen else []
-    if complete and not absent and not unseen:
+    told = tuple(_parity(init, open_ranks))
+    if complete and told and not absent and not unseen:
         culprits, victims = open_ranks, complete
-        evidence += tuple(_parity(init, open_ranks))
+        evidence += told
         actions = (message(logs.CHECK_RAILS, ranks=list(open_ranks)),)
-    elif absent and not complete and not unseen:
+    elif _are_absent(init, absent) and not complete and not unseen:
         culprits, victims = absent, open_ranks
         actions = (message(logs.GATHER_STACKS),)
     else:
@@ -61,6 +63,11 @@ def _of_phases(job: JobEvidence, init: LogInit) -> Iterator[Claim]:
         next_actions=actions,
     )  # fmt: skip
     yield Claim(link_verdict(job, found))
+
+
+def _are_absent(init: LogInit, ranks: tuple[int, ...]) -> bool:
+    """True where no line that was lost explains that these ranks show no beginning."""
+    return bool(ranks) and init.is_whole and set(ranks) <= init.spoke_later
 
 
 def _phases(init: LogInit) -> Iterator[Evidence]:

@@ -24,7 +24,7 @@ from comminsight.diagnosis.logged_ends import (
 from comminsight.diagnosis.watchdogs import HAS_STOOD_RATIO, heartbeat_evidence, stood_evidence
 from comminsight.model.hang import HangEvent
 from comminsight.model.job_evidence import JobEvidence
-from comminsight.model.log_event import LogCode
+from comminsight.model.log_event import NO_TIME, LogCode
 from comminsight.model.ranges import missing_ranks
 from comminsight.model.verdict import Cause, Confidence, Evidence, Message, Verdict
 
@@ -71,7 +71,8 @@ def _claim(job: JobEvidence, seen: LogHang, event: HangEvent, origin: LogOrigin)
     )  # fmt: skip
     is_death = verdict.cause is Cause.RANK_DEAD
     explained = frozenset({Cause.RANK_DEAD} if is_death else ())
-    began = origin.first[0].event.time if origin.first else seen.waited[0].event.time
+    first = [line.event.time for line in origin.first] + [one.event.time for one in seen.waited]
+    began = first[0] if first else NO_TIME
     return Claim(verdict, began, explained, frozenset(verdict.culprits))
 
 

@@ -49,7 +49,7 @@ def plugin_fallback_rule(job: JobEvidence) -> Iterator[Claim]:
     found = Finding(
         rule=RULE, cause=Cause.PLUGIN_FALLBACK,
         confidence=Confidence.MEDIUM if "Socket" in used else Confidence.LOW,
-        culprits=_culprits(rejected, networks), evidence=tuple(evidence),
+        culprits=named(rejected), evidence=tuple(evidence),
         next_actions=(message(logs.MATCH_PLUGIN, library=library),),
     )  # fmt: skip
     yield Claim(link_verdict(job, found))
@@ -63,9 +63,3 @@ def _is_misfit(one: RankLine) -> bool:
 
 def _process(one: RankLine) -> tuple[str, int]:
     return one.host, one.event.pid
-
-
-def _culprits(rejected: list[RankLine], networks: list[RankLine]) -> tuple[int, ...]:
-    """The ranks with the fallback; nobody where all have it, for then it is the image."""
-    own, others = set(named(rejected)), set(named(networks))
-    return tuple(sorted(own)) if own < others else ()
