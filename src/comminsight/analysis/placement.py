@@ -13,7 +13,8 @@ def hosts_of_ranks(job: JobEvidence, ranks: LogRanks) -> dict[int, str]:
     """Short host name by global rank: from the map of links, the view of the ranks, the logs."""
     found = {rank: ranks.host_of(rank) for rank in ranks.claims}
     if job.hang is not None:
-        found |= {state.global_rank: short_host(state.host) for state in job.hang.ranks}
+        states = (state for state in job.hang.ranks if state.host)
+        found |= {state.global_rank: short_host(state.host) for state in states}
     if job.links is not None:
         found |= {link.global_rank: short_host(link.host) for link in job.links.links}
     return {rank: host for rank, host in found.items() if host and rank >= 0}

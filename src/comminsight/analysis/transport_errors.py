@@ -1,12 +1,14 @@
 """Transfers that got no answer, by NCCL's own lines, with their ends and their age.
 
-Only what a path itself causes counts: no answer after all retries (completion status 12), a
-receiver that was never ready (13), a queue pair that was not brought up in time. Status 5 (flushed)
-and the errors of others are echoes of an earlier one. Numbers: ``ibv_wc_status`` and ``errno``.
+Only what a path itself causes counts: no answer after all retries (completion status 12), or a
+queue pair that was not brought up in time. Status 5 (flushed) and the errors of others are echoes
+of an earlier one; with status 13 (receiver not ready) the other end did answer, and its process
+stands still. Numbers: ``ibv_wc_status`` and ``errno``.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +17,7 @@ from comminsight.analysis.log_ranks import LogRanks, short_host
 from comminsight.model.job_evidence import JobLog
 from comminsight.model.log_event import LogCode, LogEvent
 
-NO_ANSWER_STATUS = frozenset({12, 13})
+NO_ANSWER_STATUS = frozenset({12})
 NO_PATH_ERRNO = frozenset({110, 113})  # timed out, no route to host
 
 
@@ -66,6 +68,17 @@ def is_no_answer(event: LogEvent) -> bool:
         return False
     is_late = "timed out" in str(event.values.get("error", "")).lower()
     return is_late or event.values.get("number") in NO_PATH_ERRNO
+
+
+def hosts_by_address(logs: Sequence[JobLog]) -> dict[str, set[str]]:
+    """The hosts that gave each address to the others when they began."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for log in logs:
+        for event in log.events:
+            if event.code is LogCode.NCCL_BOOTSTRAP:
+                address = str(event.values.get("address", ""))
+                found[address].add(short_host(event.host or log.host))
+    return found
 
 
 def peers_of(errors: Sequence[TransportError]) -> list[str]:

@@ -14,11 +14,12 @@ from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.job import judge_job
 from comminsight.model.bandwidth import BandwidthRow
 from comminsight.model.counters import CounterSeries, Link, LinkMap, RankSteps
-from comminsight.model.host_facts import HostFacts, PortState
+from comminsight.model.host_facts import HostFacts, NvLinkState, PciBridge, PortState
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.ops import Op
 from comminsight.model.verdict import Cause, Verdict
 from comminsight.pipeline.diagnose import diagnose
+from tests.builders.flight_recorder import Call, FlightJob, Group, write_dumps
 from tests.builders.nccl_job import NcclJob, no_answer
 
 RAISED = """[rank{rank}]: Traceback (most recent call last):
@@ -261,3 +262,86 @@ def test_a_job_without_any_of_it_is_not_judged_by_it() -> None:
     verdict = judge_job(replace(JobEvidence(), world_size=8))[0]
     assert verdict.cause is Cause.NO_VERDICT
     assert verdict.evidence == ()
+
+
+def management_port(job: NcclJob) -> None:
+    """The kernel tells of an interface that no line ties to the job."""
+    job.kernel(1, 7195, "mlx5_core 0000:9a:00.0 eno1: Link down")
+    transport_fault(job)
+
+
+def between_other_hosts(job: NcclJob) -> None:
+    """A port of one host goes down; transfers between two others fail."""
+    job.warn(0, 7195, "NET/IB : mlx5_0:1 Got async event : port error")
+    for node in range(4):
+        job.info(2 * node, 0, f"Bootstrap : Using eth0:{peer_of(job, node)}<0>")
+    job.warn(2, 7200, no_answer(peer_of(job, 3)))
+
+
+def receiver_not_ready(job: NcclJob) -> None:
+    """The other end answers that it has no buffer: the path works."""
+    job.warn(2, 7200, no_answer(peer_of(job, 3), status=13, vendor=135))
+
+
+@pytest.mark.parametrize(
+    ("story", "expected"),
+    [
+        (management_port, [Cause.PEER_UNREACHABLE]),
+        (between_other_hosts, [Cause.PEER_UNREACHABLE]),
+        (receiver_not_ready, []),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_port_that_has_nothing_to_do_with_it(
+    story: Callable[[NcclJob], None], expected: list[Cause], tmp_path: Path
+) -> None:
+    assert [verdict.cause for verdict in verdicts_of(tmp_path, story)] == expected
+
+
+def stuck_job(folder: Path, n_nodes: int, hosts: HostFacts) -> JobEvidence:
+    """All ranks in their first op, by direct access between the two of each node."""
+    n_ranks = 2 * n_nodes
+    world = {"0": Group("default_pg", tuple(range(n_ranks)))}
+    programs = {rank: [Call("0", "all_reduce")] for rank in range(n_ranks)}
+    write_dumps(folder, FlightJob(world, programs, dead={(0, 0)}).play())
+    job = NcclJob(n_nodes, 2)
+    for rank in range(n_ranks):
+        job.info(rank, 1, f"Channel 00/0 : {rank}[0] -> {rank ^ 1}[1] via P2P/IPC")
+    return replace(job.evidence(folder), hosts=hosts)
+
+
+REDIRECTING = HostFacts(
+    bridges=tuple(
+        PciBridge(host="node0", bus_id=f"0000:0{i}:00.0", is_redirecting=True, below=(below,))
+        for i, below in enumerate(("0000:0b:00.0", "0000:0f:00.0"))
+    )
+)
+LINKED = replace(
+    REDIRECTING,
+    nvlinks=tuple(NvLinkState(host="node0", device=f"gpu{g}", link=0, is_up=True) for g in (0, 1)),
+)
+ODD_LINKS = HostFacts(
+    nvlinks=tuple(
+        NvLinkState(host="node0", device=f"gpu{g}", link=i, is_up=(g, i) != (0, 1))
+        for g in (0, 1)
+        for i in (0, 1)
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("n_nodes", "hosts", "cause"),
+    [
+        (1, REDIRECTING, Cause.P2P_BLOCKED),
+        (1, ODD_LINKS, Cause.P2P_BLOCKED),
+        (1, LINKED, Cause.ALL_PRESENT_STUCK),  # NVLink goes past the bridges
+        (2, REDIRECTING, Cause.ALL_PRESENT_STUCK),  # the op joins two hosts: it may be the network
+        (2, ODD_LINKS, Cause.ALL_PRESENT_STUCK),
+        (1, HostFacts(), Cause.ALL_PRESENT_STUCK),
+    ],
+)
+def test_direct_access_is_blamed_only_inside_one_host(
+    n_nodes: int, hosts: HostFacts, cause: Cause, tmp_path: Path
+) -> None:
+    found = judge_job(stuck_job(tmp_path, n_nodes, hosts))
+    assert [v.cause for v in found if v.cause is not Cause.NO_VERDICT] == [cause]

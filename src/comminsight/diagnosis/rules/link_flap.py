@@ -9,7 +9,7 @@ from comminsight.analysis.log_order import apart_at_least_ns
 from comminsight.analysis.log_ranks import LogRanks, ranks_of, short_host
 from comminsight.analysis.placement import is_used, ranks_at
 from comminsight.analysis.port_events import PortLoss, port_losses
-from comminsight.analysis.transport_errors import is_no_answer
+from comminsight.analysis.transport_errors import hosts_by_address, is_no_answer
 from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
@@ -35,34 +35,52 @@ REMOTE_WORDS = ("remote", "unhandled system", "ncclsystemerror", "ncclremoteerro
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failed transfer as a rank tells it; ``device`` "" where the line names none."""
+    """A failed transfer as a rank tells it, with the hosts of both ends as far as they are known;
+    ``device`` is "" where the line names none."""
 
     rank: int
-    host: str
+    hosts: frozenset[str]
     device: str
     event: LogEvent
 
 
 def link_flap_rule(job: JobEvidence) -> Iterator[Claim]:
-    """LINK_FLAP of each port after whose loss transfers failed; what was seen of the others."""
-    ranks = ranks_of(job.logs, job.world_size)
-    failures = list(_failures(job, ranks))
-    for loss in port_losses(job.logs):
+    """LINK_FLAP of each port after whose loss transfers of its host failed; what was seen of the
+    others."""
+    losses = port_losses(job.logs)
+    failures = list(_failures(job, ranks_of(job.logs, job.world_size))) if losses else []
+    for loss in losses:
         after = [one for one in failures if _is_after(loss, one)]
-        if after and is_used(job.links, loss.host, loss.device):
+        if after and _may_be_ours(job, loss, after):
             yield _claim(job, loss, after)
         else:
             missing = message(codes.MISSING_LINK_EFFECT, host=loss.host, device=loss.device)
             yield Claim(abstained(job, RULE, _seen(loss), [missing]))
 
 
+def _may_be_ours(job: JobEvidence, loss: PortLoss, after: Sequence[Failure]) -> bool:
+    """True for a port that the job used: by the map, by the line of a failure, or, without a map,
+    one that NCCL itself opened. The kernel tells of management ports too."""
+    if job.links is not None:
+        return is_used(job.links, loss.host, loss.device)
+    is_named = any(_is_named(loss, one) for one in after)
+    return is_named or any(event.code is LogCode.NCCL_IB_EVENT for event in loss.down)
+
+
+def _is_named(loss: PortLoss, failure: Failure) -> bool:
+    return failure.device == loss.device and loss.host in failure.hosts
+
+
 def _failures(job: JobEvidence, ranks: LogRanks) -> Iterator[Failure]:
+    by_address = hosts_by_address(job.logs)
     for log in job.logs:
         for event in log.events:
             if is_no_answer(event) or (event.code in FAILURES and _is_of_network(event)):
-                host = short_host(event.host or log.host)
+                own = {short_host(event.host or log.host)}
+                peer = str(event.values.get("peer", ""))
+                ends = own | by_address.get(peer, {short_host(peer)})
                 device = str(event.values.get("device", ""))
-                yield Failure(ranks.rank_of(log, event), host, device, event)
+                yield Failure(ranks.rank_of(log, event), frozenset(ends - {""}), device, event)
 
 
 def _is_of_network(event: LogEvent) -> bool:
@@ -70,9 +88,11 @@ def _is_of_network(event: LogEvent) -> bool:
 
 
 def _is_after(loss: PortLoss, failure: Failure) -> bool:
-    """True for a failure soon after the port went down that no line puts on another port."""
-    is_elsewhere = failure.host == loss.host and failure.device not in {"", loss.device}
-    return not is_elsewhere and _delay_ns(loss, failure) is not None
+    """True for a failure at the port's host soon after it went down, that no line puts on another
+    port."""
+    is_elsewhere = failure.device not in {"", loss.device}
+    is_near = loss.host in failure.hosts and not is_elsewhere
+    return is_near and _delay_ns(loss, failure) is not None
 
 
 def _delay_ns(loss: PortLoss, failure: Failure) -> int | None:
@@ -90,7 +110,7 @@ def _claim(job: JobEvidence, loss: PortLoss, after: Sequence[Failure]) -> Claim:
     first = min(after, key=lambda one: _delay_ns(loss, one) or 0)
     reporting = tuple(sorted({one.rank for one in after} - {-1}))
     users = ranks_at(job.links, loss.host, loss.device)
-    is_named = any(one.device == loss.device and one.host == loss.host for one in after)
+    is_named = any(_is_named(loss, one) for one in after)
     failed = told(
         codes.FAILED_AFTER, kind="log", text=first.event.text, ranks=reporting,
         delay_ns=min(delays),

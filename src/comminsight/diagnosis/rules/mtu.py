@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from comminsight.analysis.gid_table import port_of
 from comminsight.analysis.log_ranks import ranks_of, short_host
 from comminsight.analysis.placement import hosts_of_ranks, is_used, ranks_on
-from comminsight.analysis.transport_errors import TransportError, reporters, transport_errors
+from comminsight.analysis.transport_errors import (
+    TransportError,
+    hosts_by_address,
+    reporters,
+    transport_errors,
+)
 from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.link_verdict import CONSEQUENCES, Finding, Place, link_verdict, told
 from comminsight.model.host_facts import PortState
 from comminsight.model.job_evidence import JobEvidence
-from comminsight.model.log_event import LogCode
 from comminsight.model.verdict import Cause, Confidence, Evidence
 
 RULE = "mtu"
@@ -29,7 +33,7 @@ def mtu_rule(job: JobEvidence) -> Iterator[Claim]:
         return
     ranks = ranks_of(job.logs, job.world_size)
     errors = [e for e in transport_errors(job.logs, ranks) if not e.is_setup]
-    by_address = _hosts_by_address(job)
+    by_address = hosts_by_address(job.logs)
     peers = ((error, _peer_host(job, error, by_address)) for error in errors)
     pair = next((pair for error, peer in peers if (pair := _ends(error, peer, ports))), None)
     if pair is None:
@@ -57,6 +61,9 @@ def mtu_rule(job: JobEvidence) -> Iterator[Claim]:
 
 
 def _is_used(job: JobEvidence, port: PortState) -> bool:
+    """Of Ethernet: the paths of InfiniBand have the MTU that its manager gives to both ends."""
+    if port.link_layer == "infiniband":
+        return False
     return port.state in {"", "active"} and is_used(job.links, port.host, port.device)
 
 
@@ -74,17 +81,6 @@ def _ends(
     same_name = [(a, b) for a, b in alike if a.device == b.device] or alike
     unlike = [(a, b) for a, b in same_name if a.active_mtu_bytes != b.active_mtu_bytes]
     return unlike[0] if unlike and (peer or len(others) == len(unlike)) else None
-
-
-def _hosts_by_address(job: JobEvidence) -> dict[str, set[str]]:
-    """The hosts that gave each address to the others at the start."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for log in job.logs:
-        for event in log.events:
-            if event.code is LogCode.NCCL_BOOTSTRAP:
-                address = str(event.values.get("address", ""))
-                found[address].add(short_host(event.host or log.host))
-    return found
 
 
 def _peer_host(job: JobEvidence, error: TransportError, by_address: dict[str, set[str]]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 
 from comminsight.analysis.gpu_pairs import (
     OddLinks,
@@ -12,7 +12,8 @@ from comminsight.analysis.gpu_pairs import (
     redirected,
     tried_pairs,
 )
-from comminsight.analysis.log_ranks import LogRanks, ranks_of
+from comminsight.analysis.log_ranks import LogRanks, ranks_of, short_host
+from comminsight.analysis.placement import hosts_of_ranks
 from comminsight.analysis.run_differences import SETTING_CODES
 from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.all_present import all_present_stuck, stuck_ranks
@@ -39,9 +40,26 @@ def p2p_blocked_rule(job: JobEvidence) -> Iterator[Claim]:
     if tried or not (links or any(b.is_redirecting for b in job.hosts.bridges)):
         return
     stuck = all_present_stuck(job)
-    yield from _by_links(job, links, stuck)
-    if stuck is not None:
-        yield from _by_bridges(job, set(stuck_ranks(stuck)))
+    host = _only_host(job, stuck) if stuck is not None else ""
+    for odd in links:
+        yield _by_links(job, odd, stuck if odd.host == host else None)
+    if stuck is not None and host and not _has_nvlinks(job, host):
+        yield from _by_bridges(job, host, set(stuck_ranks(stuck)))
+
+
+def _only_host(job: JobEvidence, stuck: Verdict) -> str:
+    """The host on which all ranks inside the op are, "" where they are on several or unknown: what
+    is stuck between hosts is not explained by one of them."""
+    by_rank = hosts_of_ranks(job, ranks_of(job.logs, job.world_size))
+    hosts = {by_rank.get(rank, "") for rank in stuck_ranks(stuck)}
+    return hosts.pop() if len(hosts) == 1 else ""
+
+
+def _has_nvlinks(job: JobEvidence, host: str) -> bool:
+    """True where direct access goes by NVLink, past all bridges."""
+    links = [one for one in job.hosts.nvlinks if short_host(one.host) == host]
+    paths = [one.path for one in job.hosts.paths if short_host(one.host) == host]
+    return any(one.is_up for one in links) or any(path.startswith("NV") for path in paths)
 
 
 def p2p_off_rule(job: JobEvidence) -> Iterator[Claim]:
@@ -78,40 +96,40 @@ def _by_trial(job: JobEvidence, pairs: TriedPairs) -> Verdict:
     return link_verdict(job, found)
 
 
-def _by_links(
-    job: JobEvidence, links: Sequence[OddLinks], stuck: Verdict | None
-) -> Iterator[Claim]:
-    for odd in links:
-        said = told(
-            codes.NVLINK_DOWN, kind="host", host=odd.host, device=odd.device, n_up=odd.n_up,
-            n_links=odd.n_links,
-        )  # fmt: skip
-        seat = message(codes.SEAT_BRIDGE, host=odd.host, device=odd.device)
-        if stuck is None:
-            yield Claim(abstained(job, RULE, [said], [message(codes.MISSING_PEER_MATRIX)], [seat]))
-            continue
-        found = Finding(
-            rule=RULE,
-            cause=Cause.P2P_BLOCKED,
-            confidence=Confidence.MEDIUM,
-            victims=stuck_ranks(stuck),
-            place=Place(node=odd.host, port=f"{odd.host}/{odd.device}"),
-            evidence=(said,),
-            next_actions=(seat, message(codes.TRY_WITHOUT_P2P)),
-        )
-        yield Claim(link_verdict(job, found), explains=STUCK)
+def _by_links(job: JobEvidence, odd: OddLinks, stuck: Verdict | None) -> Claim:
+    said = told(
+        codes.NVLINK_DOWN, kind="host", host=odd.host, device=odd.device, n_up=odd.n_up,
+        n_links=odd.n_links,
+    )  # fmt: skip
+    seat = message(codes.SEAT_BRIDGE, host=odd.host, device=odd.device)
+    if stuck is None:
+        return Claim(abstained(job, RULE, [said], [message(codes.MISSING_PEER_MATRIX)], [seat]))
+    found = Finding(
+        rule=RULE,
+        cause=Cause.P2P_BLOCKED,
+        confidence=Confidence.MEDIUM,
+        victims=stuck_ranks(stuck),
+        place=Place(node=odd.host, port=f"{odd.host}/{odd.device}"),
+        evidence=(said,),
+        next_actions=(seat, message(codes.TRY_WITHOUT_P2P)),
+    )
+    return Claim(link_verdict(job, found), explains=STUCK)
 
 
-def _by_bridges(job: JobEvidence, inside: set[int]) -> Iterator[Claim]:
+def _by_bridges(job: JobEvidence, on: str, inside: set[int]) -> Iterator[Claim]:
     ranks = ranks_of(job.logs, job.world_size)
     direct = _direct_ranks(job, ranks) & inside
     bus_ids = [number for (_, number), rank in ranks.devices.items() if rank in direct]
     for host, bridges, below in redirected(job.hosts.bridges, bus_ids):
+        if host != on:
+            continue
         devices = [bus_name(number) for number in below]
         found = Finding(
             rule=RULE,
             cause=Cause.P2P_BLOCKED,
-            confidence=Confidence.MEDIUM,
+            confidence=Confidence.MEDIUM
+            if job.hosts.nvlinks or job.hosts.paths
+            else Confidence.LOW,
             victims=tuple(sorted(direct)),
             place=Place(node=host, port=", ".join(bridges)),
             evidence=(
