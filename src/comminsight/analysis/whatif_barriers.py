@@ -66,7 +66,9 @@ def barrier_places(batches: Sequence[StepBatch], grid: Grid) -> np.ndarray:
     # in every step half of the ranks or more waited for most of their time there
     enough = np.count_nonzero(is_early, axis=1) * 2 >= n_ranks
     follows = _spread(after_ns, is_early) < MAX_SPREAD_RATIO * _spread(work_ns, is_early)
-    places: np.ndarray = np.flatnonzero(never_before & enough.all(axis=0) & follows)
+    is_opaque = [batches[b].layout.has_opaque_work[rows].any(axis=0) for b, rows in grid.parts]
+    is_known = ~np.any(is_opaque, axis=0)
+    places: np.ndarray = np.flatnonzero(never_before & enough.all(axis=0) & follows & is_known)
     return places
 
 

@@ -64,7 +64,7 @@ def what_if(
     everything = _Tried(Part(), PartKind.ALL, ranks=sources.global_ranks)
     all_gain = engine.gain_of_all([tried.part for tried in parts])
     rows = [
-        _row(tried, gain, engine)
+        _row(tried, gain, engine, sources.clock_error_ns)
         for tried, gain in zip([everything, *parts], [all_gain, *gains], strict=True)
     ]
     return WhatIfReport(
@@ -165,11 +165,11 @@ def _named(sources: RunSources, own: Sequence[int]) -> tuple[int, ...]:
     return tuple(sources.global_ranks[i] for i in own)
 
 
-def _row(tried: _Tried, gain: Gain, engine: WhatIf) -> WhatIfRow:
+def _row(tried: _Tried, gain: Gain, engine: WhatIf, clock_error_ns: int) -> WhatIfRow:
     reason = cannot_tell(
         gain.low_ns, gain.expected_ns, gain.high_ns, step_ns=engine.step_ns(),
         n_steps=engine.n_steps, has_peers=tried.has_peers,
-        idle_ns=float(engine.idle_ns().max(initial=0)),
+        idle_ns=float(engine.idle_ns().max(initial=0)), clock_error_ns=clock_error_ns,
     )  # fmt: skip
     return WhatIfRow(
         kind=tried.kind, name=tried.name, ranks=tried.ranks,

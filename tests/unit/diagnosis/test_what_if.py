@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from comminsight.diagnosis.what_if import FEW_STEPS, MAY_WAIT, NO_PEERS, WIDE, cannot_tell
+from comminsight.diagnosis.what_if import CLOCK, FEW_STEPS, MAY_WAIT, NO_PEERS, WIDE, cannot_tell
 
 STEP = 1000.0
 
@@ -21,6 +21,9 @@ STEP = 1000.0
         ((45, 50, 55), {"idle_ns": 400.0}, MAY_WAIT),
         ((1, 2, 3), {"idle_ns": 400.0}, None),  # nobody waits long for what gains next to nothing
         ((280, 300, 330), {"idle_ns": 100.0}, None),
+        ((45, 50, 55), {"clock_error_ns": 60}, CLOCK),
+        ((45, 50, 55), {"clock_error_ns": 40}, None),
+        ((0, 0, 5), {"clock_error_ns": 60}, None),  # at most next to nothing, with any clock
     ],
 )
 def test_bounds_that_decide_nothing_are_called_so(
