@@ -35,7 +35,7 @@ def no_space(
     listed = df if capacity else []
     write_logs(folder / "fault", [*lines, *full, *listed], form=form)
     write_logs(folder / "twin", [*lines, *denied, *listed], form=form)
-    told = (codes_logs.SHM_SEGMENT, codes_logs.GROW_SHM)
+    told: tuple[str, ...] = (codes_logs.SHM_SEGMENT, codes_logs.GROW_SHM)
     told += (codes_logs.SHM_CAPACITY,) if capacity else ()
     return Scene(folder / "fault", Expected((Cause.SHM_EXHAUSTED,), culprits, told=told),
                  folder / "twin")  # fmt: skip
@@ -120,7 +120,7 @@ def many_groups(
     write_logs(folder / "twin", [*lines, *failed])
     few = FlightJob({"0": groups["0"]}, dict.fromkeys(rest, [Call("0", "all_reduce")] * 4)).play()
     write_dumps(folder / "twin", few, name="dump_{}")
-    told = (codes_logs.MANY_COMMS, codes_logs.DROP_GROUPS)
+    told: tuple[str, ...] = (codes_logs.MANY_COMMS, codes_logs.DROP_GROUPS)
     told += (codes_logs.UNUSED_GROUPS,) if n_used < n_groups else ()
     return Scene(folder / "fault", Expected((Cause.COMM_MEMORY,), (culprit,), told=told),
                  folder / "twin")  # fmt: skip

@@ -100,7 +100,7 @@ def stood_still(
     write_logs(folder / "fault", [*lines, *(slept if is_slept else [])], form=form)
     healthy = init(range(n_ranks), world=n_ranks)
     write_logs(folder / "twin", healthy, form=form)
-    told = (codes_logs.WATCHER_STOOD, codes_logs.LOOK_FOR_SUSPEND)
+    told: tuple[str, ...] = (codes_logs.WATCHER_STOOD, codes_logs.LOOK_FOR_SUSPEND)
     told += (codes_logs.HOST_SLEPT,) if is_slept else ()
     return Scene(folder / "fault", Expected(told=told), folder / "twin")
 

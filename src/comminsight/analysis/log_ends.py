@@ -14,11 +14,13 @@ from comminsight.analysis.log_faults import (
     fault_of,
     signal_text,
 )
+from comminsight.analysis.log_index import events_with
 from comminsight.analysis.log_ranks import LogRanks
 from comminsight.model.job_evidence import JobLog
 from comminsight.model.log_event import LogCode, LogEvent
 
 MAX_TASKS = 4096
+CANCELS = frozenset({LogCode.SLURM_CANCELLED, LogCode.ELASTIC_SIGNALLED})
 DESTROYED = Fault(FaultKind.LEFT, "left")
 
 
@@ -36,7 +38,8 @@ class LogEnds:
     """All such lines. ``closed`` are ranks that a launcher ended, with the line that says so;
     ``statuses`` is how the process of a rank ended by its launcher, where it was no success;
     ``last_lines`` are the (file, line) with which logs of one rank end; ``unyielding`` are ranks
-    that did not end when they were asked to."""
+    that did not end when they were asked to; ``cancelled`` are lines with which somebody ended the
+    whole job."""
 
     lines: tuple[RankLine, ...]
     closed: dict[int, LogEvent]
@@ -44,6 +47,7 @@ class LogEnds:
     last_lines: frozenset[tuple[str, int]]
     seen: frozenset[int]
     unyielding: dict[int, LogEvent]
+    cancelled: tuple[LogEvent, ...]
 
     def of(self, *kinds: FaultKind) -> dict[int, list[RankLine]]:
         """The lines of these kinds by rank, those of an unknown rank under -1."""
@@ -75,7 +79,15 @@ def ends_of(logs: Sequence[JobLog], ranks: LogRanks) -> LogEnds:
                     lines.append(RankLine(rank, fault, event))
     tails = frozenset((log.file, log.tail.line) for log in logs if log.rank >= 0)
     seen |= {log.rank for log in logs}
-    return LogEnds(tuple(lines), closed, statuses, tails, frozenset(seen - {-1}), unyielding)
+    return LogEnds(
+        tuple(lines),
+        closed,
+        statuses,
+        tails,
+        frozenset(seen - {-1}),
+        unyielding,
+        tuple(events_with(logs, CANCELS)),
+    )
 
 
 def _fault(event: LogEvent, ranks: LogRanks) -> Fault | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from comminsight.analysis.log_ranks import ranks_of
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.ranges import missing_ranks
 from comminsight.model.verdict import Coverage
@@ -11,8 +12,9 @@ def job_coverage(job: JobEvidence) -> Coverage:
     """Which ranks left evidence of any kind, of how many."""
     seen = {state.global_rank for state in job.hang.ranks} if job.hang is not None else set()
     seen |= {log.rank for log in job.logs} | {e.rank for log in job.logs for e in log.events}
-    seen -= {-1}
-    expected = max(job.world_size, 1 + max(seen, default=-1))
+    ranks = ranks_of(job.logs, job.world_size)
+    seen = (seen | set(ranks.claims)) - {-1}
+    expected = max(job.world_size, ranks.world_size, 1 + max(seen, default=-1))
     return Coverage(
         ranks_expected=expected,
         ranks_seen=len(seen),

@@ -77,8 +77,9 @@ def _log_origin(key: SameLogs, world_size: int) -> LogOrigin:
 
 def _is_after(line: RankLine, echoes: dict[int, list[RankLine]], ends: LogEnds) -> bool:
     """True when the fault follows from something that was said before it."""
-    closing = ends.closed.get(line.rank)
-    if closing is not None and line.fault.is_report:
+    if line.fault.is_report and line.rank in ends.closed:
+        return True
+    if line.fault.is_report and any(is_earlier_line(end, line.event) for end in ends.cancelled):
         return True
     for rank, lines in echoes.items():
         for echo in lines:

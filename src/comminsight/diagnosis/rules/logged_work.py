@@ -24,7 +24,7 @@ CONSEQUENCES = frozenset(
 )  # fmt: skip
 # what a line about work calls it: the words of the catalogue
 WORDS = {
-    "sav": "work.save", "compil": "work.compile", "eval": "work.evaluate",
+    "saving": "work.save", "saved": "work.save", "compil": "work.compile", "eval": "work.evaluate",
     "valid": "work.evaluate", "load": "work.load",
 }  # fmt: skip
 
