@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from comminsight.model.hang import (
     HangEvent,
@@ -33,7 +34,7 @@ def comm(comm_id: int, members: Iterable[int], role: CommRole = CommRole.DP) -> 
 def op(rank: int, comm_id: int, name: Op, match_seq: int, **more: int) -> InFlightOp:
     """An op in flight for 40 s unless ``age_s`` says otherwise."""
     age_ns = more.pop("age_s", 40) * S
-    fields: dict[str, int] = {"size_bytes": 4096, "count": 1024, "dtype": DType.FLOAT32}
+    fields: dict[str, Any] = {"size_bytes": 4096, "count": 1024, "dtype": DType.FLOAT32}
     fields.update(more)
     kind = RecordKind.P2P if name in {SEND, RECV} else RecordKind.COLLECTIVE
     return InFlightOp(
