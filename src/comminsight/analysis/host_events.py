@@ -29,6 +29,12 @@ class HostEvent:
     event: LogEvent
     delay_ns: int
 
+    @property
+    def name(self) -> str:
+        """What it was, as one word."""
+        is_port = self.event.code is LogCode.NCCL_IB_EVENT
+        return "gid_change" if is_port else self.event.code.value
+
 
 def host_events(
     logs: Sequence[JobLog], at: LogEvent, hosts: Collection[str]
@@ -42,6 +48,22 @@ def host_events(
             delay_ns = apart_at_least_ns(event, at)
             if delay_ns is not None and -AFTER_NS <= delay_ns <= BEFORE_NS:
                 yield HostEvent(host, event, max(0, delay_ns))
+
+
+def gid_changes(
+    logs: Sequence[JobLog], at: LogEvent, hosts: Collection[str]
+) -> Iterator[HostEvent]:
+    """Times before the line ``at`` at which a port of one of ``hosts`` told that its GIDs changed;
+    however long ago, since what uses an old one fails at its next retry."""
+    for log in logs:
+        for event in log.events:
+            host = short_host(event.host or log.host)
+            if event.code is not LogCode.NCCL_IB_EVENT or host not in hosts:
+                continue
+            delay_ns = apart_at_least_ns(event, at)
+            is_gid = "gid" in str(event.values.get("event", "")).lower()
+            if is_gid and delay_ns is not None and delay_ns >= 0:
+                yield HostEvent(host, event, delay_ns)
 
 
 def has_kernel_log(logs: Sequence[JobLog], hosts: Collection[str]) -> bool:

@@ -298,6 +298,17 @@ def test_a_port_that_has_nothing_to_do_with_it(
     assert [verdict.cause for verdict in verdicts_of(tmp_path, story)] == expected
 
 
+def test_gids_that_changed_are_told_beside_a_late_failure(tmp_path: Path) -> None:
+    job = NcclJob(4, 2)
+    job.warn(2, 3000, "NET/IB : mlx5_0:1 Got async event : GID table change")
+    job.warn(6, 9000, "NET/IB : mlx5_0:1 Got async event : GID table change")
+    transport_fault(job)
+    verdict = diagnose([job.write(tmp_path)]).verdicts[0]
+    said = [e.message.params for e in verdict.evidence if e.message.code == codes.HOST_EVENT]
+    assert [(one["host"], one["event"]) for one in said] == [("node1", "gid_change")]
+    assert verdict.cause is Cause.PEER_UNREACHABLE
+
+
 def stuck_job(folder: Path, n_nodes: int, hosts: HostFacts) -> JobEvidence:
     """All ranks in their first op, by direct access between the two of each node."""
     n_ranks = 2 * n_nodes

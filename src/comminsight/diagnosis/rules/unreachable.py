@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from comminsight.analysis.host_events import has_kernel_log, host_events, killed_ranks
+from comminsight.analysis.host_events import (
+    gid_changes,
+    has_kernel_log,
+    host_events,
+    killed_ranks,
+)
 from comminsight.analysis.log_ranks import LogRanks, ranks_of
 from comminsight.analysis.placement import hosts_of_ranks, ranks_at, ranks_on
 from comminsight.analysis.transport_errors import (
@@ -90,13 +95,13 @@ def _when(errors: Sequence[TransportError]) -> Evidence:
 
 
 def _stalled_host(job: JobEvidence, errors: Sequence[TransportError]) -> Reason | None:
-    """Something on the host of an end, just before: a hint, no proof."""
-    hosts = {error.host for error in errors} - {""}
-    found = list(host_events(job.logs, errors[0].event, hosts))
+    """Something on the host of an end before: a hint, no proof."""
+    hosts, first = {error.host for error in errors} - {""}, errors[0].event
+    found = [*gid_changes(job.logs, first, hosts), *host_events(job.logs, first, hosts)]
     said = tuple(
         told(
             codes.HOST_EVENT, kind="log", text=one.event.text, host=one.host,
-            event=one.event.code.value, delay_ns=one.delay_ns,
+            event=one.name, delay_ns=one.delay_ns,
         )
         for one in found
     )  # fmt: skip
