@@ -106,6 +106,8 @@ def _first_wanting(wanting: list[Instance], rank: int, alone: set[int]) -> Insta
     """The op that a rank is missed in to begin with: one that other origins are missed in as well
     before one of its own, so that they make one finding; of these the oldest."""
     known = [one for one in wanting if one.presence[rank] is not Presence.UNKNOWN]
+    if len(known) == 1:
+        return known[0]
     return max(known, key=lambda one: (len(alone & set(one.ranks(*WANTED))), -one.start_ns))
 
 
@@ -226,7 +228,8 @@ def _joined(alike: list[Finding]) -> Finding:
     if len(alike) == 1:
         return first
     culprits = {rank for one in alike for rank in one.culprits}
-    victims = {rank for one in alike for rank in one.victims} - culprits
+    lists = {id(one.victims): one.victims for one in alike}
+    victims = {rank for own in lists.values() for rank in own} - culprits
     origin = replace(first.origin, is_certain=all(one.origin.is_certain for one in alike))
     return replace(
         first, origin=origin, culprits=tuple(sorted(culprits)), victims=tuple(sorted(victims))

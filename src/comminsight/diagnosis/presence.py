@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from comminsight.analysis.clock import SYNCHRONISING_OPS
@@ -51,7 +52,7 @@ class InstanceKey(NamedTuple):
         return self.source >= 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Instance:
     """One op instance with at least one op in flight; ``presence`` is by global rank."""
 
@@ -63,29 +64,29 @@ class Instance:
     finished: tuple[InFlightOp, ...] = ()  # of members for whom it is over
     lagging: tuple[int, ...] = ()  # ranks in whom it does not end though it has for other members
 
-    @property
+    @cached_property
     def start_ns(self) -> int:
         """When its first member entered."""
         return min(op.start_ns for op in self.ops)
 
-    @property
+    @cached_property
     def age_ns(self) -> int:
         """How long its first member has been in it."""
         return max(op.age_ns for op in self.ops)
 
-    @property
+    @cached_property
     def first_op(self) -> InFlightOp:
         """The op of the member that entered first."""
         return min(self.ops, key=lambda op: (op.start_ns, op.global_rank))
 
-    @property
+    @cached_property
     def waiting_ops(self) -> tuple[InFlightOp, ...]:
         """The ops of the members that wait in it: not of those that are behind."""
         return tuple(
             op for op in self.ops if self.presence.get(op.global_rank) is not Presence.BEHIND
         )
 
-    @property
+    @cached_property
     def waiters(self) -> tuple[int, ...]:
         """Ranks that wait in it, ascending."""
         return tuple(sorted(op.global_rank for op in self.waiting_ops))

@@ -61,6 +61,7 @@ class WaitGraph:
         for node, nexts in self._edges.items():
             for following in nexts:
                 self._backwards[following].add(node)
+        self._waiting: dict[frozenset[int], tuple[int, ...]] = {}
         self._used = {node for node in self._edges if node < 0 and self._backwards[node]}
 
     def origins(self) -> list[Origin]:
@@ -144,7 +145,12 @@ class WaitGraph:
         return Origin(tuple(sorted(ranks)), self._victims(ranks), links, is_certain)
 
     def _victims(self, ranks: set[int]) -> tuple[int, ...]:
-        return tuple(sorted(n for n in _reachable(ranks, self._backwards) - ranks if n >= 0))
+        before = frozenset(n for rank in ranks for n in self._backwards.get(rank, ()))
+        known = self._waiting.get(before)
+        if known is None:  # ranks that are absent from the same ops have the same victims
+            found = _reachable(set(before), self._backwards)
+            known = self._waiting[before] = tuple(sorted(n for n in found if n >= 0))
+        return known if ranks.isdisjoint(known) else tuple(n for n in known if n not in ranks)
 
 
 def _nodes(op: InFlightOp, root: int, hard: int, soft: int, *, is_gone: bool) -> set[int]:
