@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from comminsight.analysis.log_faults import ECHOES, TIMEOUTS
-from comminsight.analysis.log_index import events_with
+from comminsight.analysis.log_index import SameLogs, events_with
 from comminsight.analysis.log_order import apart_at_least_ns
 from comminsight.analysis.log_ranks import INIT_CODES, LogRanks, short_host
 from comminsight.model.job_evidence import JobLog
@@ -62,42 +63,59 @@ class LogInit:
 def log_init(logs: Sequence[JobLog], ranks: LogRanks, *, patience_ns: int) -> LogInit:
     """The phases of the communicator of all ranks, one that was not split off another; it stands
     still where it has not ended ``patience_ns`` after it began."""
-    begun: dict[int, LogEvent] = {}
-    phases: dict[int, InitPhase] = {}
-    local_ranks: dict[int, int] = {}
-    hosts: dict[int, str] = {}
-    written: dict[int, Counter[LogCode]] = defaultdict(Counter)
+    return _log_init(SameLogs(logs), ranks, patience_ns)
+
+
+@dataclass(slots=True)
+class _Shown:
+    """What the lines of each rank show."""
+
+    begun: dict[int, LogEvent] = field(default_factory=dict)
+    phases: dict[int, InitPhase] = field(default_factory=dict)
+    local_ranks: dict[int, int] = field(default_factory=dict)
+    hosts: dict[int, str] = field(default_factory=dict)
+    written: dict[int, Counter[LogCode]] = field(default_factory=lambda: defaultdict(Counter))
+
+    def add(self, rank: int, event: LogEvent, world: int) -> None:
+        phase = _phase(event, world)
+        self.written[rank][event.code] += phase is not InitPhase.NOT_BEGUN
+        before = self.phases.get(rank, InitPhase.NOT_BEGUN)
+        self.phases[rank] = phase if _ORDER[phase] > _ORDER[before] else before
+        if event.code is LogCode.NCCL_INIT_START and phase is InitPhase.BEGUN:
+            self.begun.setdefault(rank, event)
+        if (local := _local_rank(event, world)) >= 0:
+            self.local_ranks[rank] = local
+        if event.host and event.code in INIT_CODES:
+            self.hosts[rank] = short_host(event.host)
+
+
+@functools.lru_cache(maxsize=2)
+def _log_init(key: SameLogs, ranks: LogRanks, patience_ns: int) -> LogInit:
+    logs, shown = key.logs, _Shown()
     for log in logs:
         for event in log.events:
-            rank = ranks.rank_of(log, event)
-            if rank < 0:
-                continue
-            phase = _phase(event, ranks.world_size)
-            written[rank][event.code] += phase is not InitPhase.NOT_BEGUN
-            phases[rank] = max(phases.get(rank, InitPhase.NOT_BEGUN), phase, key=_ORDER.index)
-            if event.code is LogCode.NCCL_INIT_START and phase is InitPhase.BEGUN:
-                begun.setdefault(rank, event)
-            if (local := _local_rank(event, ranks.world_size)) >= 0:
-                local_ranks[rank] = local
-            if event.host and event.code in INIT_CODES:
-                hosts[rank] = short_host(event.host)
+            if (rank := ranks.rank_of(log, event)) >= 0:
+                shown.add(rank, event, ranks.world_size)
     for log in logs:
         if log.rank >= 0:
-            phases.setdefault(log.rank, InitPhase.NOT_BEGUN)
-    lasted_ns = max((_lasted_ns(log, begun) for log in logs), default=0)
+            shown.phases.setdefault(log.rank, InitPhase.NOT_BEGUN)
+    firsts = _firsts(shown.begun.values())
+    lasted = {log.file: _lasted_ns(log, firsts) for log in logs} if firsts else {}
+    lasted_ns = max(lasted.values(), default=0)
     gave_up = any(True for _ in events_with(logs, GIVEN_UP))
+    kinds = {tuple(sorted((+shown.written[rank]).items())) for rank in shown.begun}
     return LogInit(
-        ranks.world_size, phases, local_ranks, hosts,
+        ranks.world_size, shown.phases, shown.local_ranks, shown.hosts,
         has_stopped=gave_up or lasted_ns >= patience_ns, lasted_ns=lasted_ns,
         has_ops=any(True for _ in events_with(logs, OPS)),
         spoke_later=frozenset(
-            log.rank for log in logs if log.rank >= 0 and _lasted_ns(log, begun) >= patience_ns
+            log.rank for log in logs if log.rank >= 0 and lasted.get(log.file, 0) >= patience_ns
         ),
-        is_whole=len({tuple(sorted((+written[rank]).items())) for rank in begun}) == 1,
+        is_whole=len(kinds) == 1,
     )  # fmt: skip
 
 
-_ORDER = [InitPhase.NOT_BEGUN, InitPhase.BEGUN, InitPhase.CONNECTING, InitPhase.COMPLETE]
+_ORDER = {phase: place for place, phase in enumerate(InitPhase)}
 _CONNECTING = frozenset(
     {LogCode.NCCL_CHANNEL, LogCode.NCCL_CHANNEL_RANKS, LogCode.NCCL_RING, LogCode.NCCL_TREES,
      LogCode.NCCL_CONNECTED, LogCode.NCCL_COMM_LAYOUT}
@@ -132,12 +150,25 @@ def _local_rank(event: LogEvent, world: int) -> int:
     return value if isinstance(value, int) else -1
 
 
-def _lasted_ns(log: JobLog, begun: dict[int, LogEvent]) -> int:
-    """From the first line of init to the last stamp of the log, where the two compare."""
+def _firsts(begun: Iterable[LogEvent]) -> dict[str, LogEvent]:
+    """The earliest beginning of all, under "", and that of each host and of each file."""
+    firsts: dict[str, LogEvent] = {}
+    for event in begun:
+        for place in {"", short_host(event.host), event.file}:
+            first = firsts.setdefault(place, event)
+            if event.time.ns < first.time.ns:
+                firsts[place] = event
+    return firsts
+
+
+def _lasted_ns(log: JobLog, firsts: dict[str, LogEvent]) -> int:
+    """From the first line of init to the last stamp of the log, where the two compare: that of any
+    rank, of the same host, or of the same file."""
     end = _last_stamp(log)
     if end is None:
         return 0
-    return max((apart_at_least_ns(first, end) or 0 for first in begun.values()), default=0)
+    places = {"", short_host(end.host), end.file} & firsts.keys()
+    return max((apart_at_least_ns(firsts[place], end) or 0 for place in places), default=0)
 
 
 def _last_stamp(log: JobLog) -> LogEvent | None:

@@ -38,7 +38,7 @@ OF_KERNEL = frozenset(
 OF_OTHERS = OF_LAUNCHERS | OF_KERNEL
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # equal to itself alone: a key
 class LogRanks:
     """Ranks by what names them. ``world_size`` is 0 where no line tells it.
 

@@ -6,14 +6,14 @@ import signal
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from comminsight.analysis.log_ends import ends_of
 from comminsight.analysis.log_faults import FaultKind, signal_text
 from comminsight.analysis.log_limits import RankLine, lines_of, named, shm_capacity_bytes
-from comminsight.analysis.log_ranks import LogRanks, ranks_of
+from comminsight.analysis.log_ranks import ranks_of
 from comminsight.diagnosis import codes_logs as logs
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.link_verdict import Finding, Place, link_verdict
+from comminsight.diagnosis.log_origin import LogOrigin, log_origin
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.log_event import LogCode, LogEvent
 from comminsight.model.verdict import Cause, Confidence, Evidence
@@ -36,7 +36,7 @@ def shared_memory_rule(job: JobEvidence) -> Iterator[Claim]:
     if lines:
         yield Claim(link_verdict(job, _finding(job, lines)), lines[0].event.time, CONSEQUENCES)
         return
-    for host, found in _bus_errors(job, ranks).items():
+    for host, found in _bus_errors(log_origin(job)).items():
         if len(found) >= MIN_BUS_ERRORS:
             verdict = link_verdict(job, _suspicion(host, found))
             first = next(iter(found.values()))
@@ -73,10 +73,10 @@ def _size(event: LogEvent) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _bus_errors(job: JobEvidence, ranks: LogRanks) -> dict[str, dict[int, LogEvent]]:
+def _bus_errors(origin: LogOrigin) -> dict[str, dict[int, LogEvent]]:
     """The ranks whose processes ended with a bus error, by host; none where another rank had a
     fault of another kind, which may have come first."""
-    ends = ends_of(job.logs, ranks)
+    ends, ranks = origin.ends, origin.ranks
     found: dict[str, dict[int, LogEvent]] = defaultdict(dict)
     for rank, lines in ends.of(FaultKind.OWN, FaultKind.KILLED).items():
         for line in lines:
