@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks import (
     capture_overhead,
+    diagnosis,
     engine,
     nccl_door,
     pair_waits,
@@ -19,6 +20,7 @@ from benchmarks import (
     segment_read,
 )
 from comminsight.analysis.waits import numpy_sweep
+from comminsight.diagnosis.hang import judge_hang
 from comminsight.errors import InputError
 from comminsight.pipeline.executor import PoolExecutor
 from comminsight.pipeline.kernels import pair_sweep
@@ -141,6 +143,42 @@ def test_pair_waits_of_4096_ranks_take_two_seconds(capsys: pytest.CaptureFixture
     cost_s = pair_waits.cpu_seconds(lambda: pair_sweep()(*columns), repeats=1)
     told(capsys, f"pair waits of {len(columns[0])} ops, 4,096 ranks: {cost_s:.2f} s")
     assert cost_s <= SLACK * 2
+
+
+# what is judged, by the number of ranks whose dumps these are and the entries of each
+DUMP_SETS = {diagnosis.DUMPS: (8, 8, 16, 5, 200, 517), diagnosis.LONG_DUMPS: (2, 2, 4, 60, 2000, 5)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("label", DUMP_SETS)
+def test_a_verdict_from_dumps_takes_seconds(
+    label: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tp, pp, dp, n_steps, n_entries, late = DUMP_SETS[label]
+    diagnosis.write_dumps(tmp_path, diagnosis.stopped_job(tp, pp, dp, n_steps, late), n_entries)
+    cost_s, report = diagnosis.files_seconds(tmp_path, repeats=1)
+    told(capsys, f"{label}: {cost_s:.2f} s")
+    assert report.verdicts[0].culprits == (late,)
+    assert cost_s <= SLACK * diagnosis.GOALS_S[label]
+
+
+def test_a_verdict_from_a_thousand_logs_takes_seconds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    diagnosis.write_logs(tmp_path, 1024, 100)
+    cost_s, _ = diagnosis.files_seconds(tmp_path, repeats=1)
+    told(capsys, f"{diagnosis.LOGS}: {cost_s:.2f} s")
+    assert cost_s <= SLACK * diagnosis.GOALS_S[diagnosis.LOGS]
+
+
+@pytest.mark.parametrize("n_absent", [1, 4096])
+def test_a_hang_of_8192_ranks_is_judged_in_two_seconds(
+    n_absent: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    event, communicators = diagnosis.recorded(8192, n_absent)
+    cost_s = diagnosis.seconds(lambda: judge_hang(event, communicators), repeats=1)
+    told(capsys, f"8,192 ranks, {n_absent:,} absent: {cost_s:.2f} s")
+    assert cost_s <= SLACK * diagnosis.EVENT_GOAL_S
 
 
 def test_capture_adds_sixty_microseconds_to_an_op(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,123 @@
+"""CPU seconds of verdicts: from 1,024 Flight Recorder dumps, from 16 long ones, from the logs of
+1,024 ranks, and from records of 1,024 and 8,192 ranks in flight.
+
+Run: ``python benchmarks/diagnosis.py``. Medians of three. The 1,024 dumps are of TP 8 x PP 8 x
+DP 16; each entry has the ten frames of its call site, and one rank has stopped in the last step.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import process_time
+
+from tests.builders.flight_recorder import FlightJob, parallel_job, torch_pickle
+from tests.unit.diagnosis.events import AR, came, comm, event, op
+
+from comminsight.diagnosis.hang import judge_hang
+from comminsight.model.hang import HangEvent
+from comminsight.model.report import RunReport
+from comminsight.model.topology import Communicator
+from comminsight.pipeline.diagnose import diagnose
+
+DUMPS, LONG_DUMPS, LOGS = "1,024 dumps x 200 entries", "16 dumps x 2,000 entries", "1,024 logs"
+GOALS_S = {DUMPS: 2.0, LONG_DUMPS: 1.0, LOGS: 2.0}
+EVENT_GOAL_S = 2.0
+N_FRAMES = 10
+
+
+def stopped_job(tp: int, pp: int, dp: int, n_steps: int, late: int) -> FlightJob:
+    """One in which rank ``late`` stands still in the last step."""
+    job = parallel_job(tp, pp, dp, n_steps=n_steps, n_microbatches=4)
+    job.host_stops[late] = len(job.programs[late]) - 20
+    return job.play()
+
+
+def write_dumps(place: Path, job: FlightJob, n_entries: int) -> None:
+    """Dumps as torch writes them; every kind of call comes from three places of the program."""
+    stacks: dict[tuple[str, int], list[dict[str, object]]] = {}
+    for rank in job.programs:
+        document = job.dump(rank, ring=n_entries)
+        for number, entry in enumerate(document["entries"]):
+            name, site = entry["profiling_name"], number % 3
+            entry["frames"] = stacks.setdefault((name, site), [
+                {"name": f"layer_{k}", "filename": f"/app/{name}.py", "line": site * 100 + k}
+                for k in range(N_FRAMES)
+            ])  # fmt: skip
+        (place / f"nccl_trace_rank_{rank}").write_bytes(torch_pickle(document))
+
+
+def write_logs(place: Path, n_ranks: int, n_lines: int) -> None:
+    """Logs of a job in which all ranks but one gave up after ten minutes."""
+    for rank in range(n_ranks):
+        host, pid = f"node{rank // 8:03}", 1000 + rank
+        lines = [f"[rank{rank}]: step {i} loss 2.{i:04}" for i in range(n_lines)]
+        lines.insert(0, f"{host}:{pid}:{pid} [{rank % 8}] NCCL INFO ncclCommInitRank comm 0x55d0"
+                        f" rank {rank} nranks {n_ranks} cudaDev {rank % 8} nvmlDev {rank % 8}"
+                        " busId 1000 commId 0x1234 - Init COMPLETE")  # fmt: skip
+        if rank != n_ranks // 2:
+            lines.append(
+                f"[rank{rank}]:[E414 16:17:16.25 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog"
+                " caught collective operation timeout: WorkNCCL(SeqNum=77, OpType=ALLREDUCE,"
+                " NumelIn=4096, NumelOut=4096, Timeout(ms)=600000) ran for 600021 milliseconds"
+                " before timing out."
+            )
+        (place / f"rank_{rank}.log").write_text("\n".join(lines) + "\n")
+
+
+def recorded(n_ranks: int, n_absent: int) -> tuple[HangEvent, tuple[Communicator, ...]]:
+    """As black boxes tell it: all but some ranks are in an op of the world; groups of eight had
+    theirs before."""
+    world = comm(0, range(n_ranks))
+    groups = [comm(1 + g, range(8 * g, 8 * g + 8)) for g in range(n_ranks // 8)]
+    absent = {k * (n_ranks // n_absent) for k in range(n_absent)}
+    here = [rank for rank in range(n_ranks) if rank not in absent]
+    told = [came(rank, 0, 8 if rank in absent else 9, 8) for rank in range(n_ranks)]
+    told += [came(rank, 1 + rank // 8, 40) for rank in range(n_ranks)]
+    return event(n_ranks, [op(rank, 0, AR, 9) for rank in here], told), (world, *groups)
+
+
+def seconds(work: Callable[[], object], repeats: int = 3) -> float:
+    """The median CPU time."""
+    costs = []
+    for _ in range(repeats):
+        begin_s = process_time()
+        work()
+        costs.append(process_time() - begin_s)
+    return statistics.median(costs)
+
+
+def files_seconds(place: Path, repeats: int = 3) -> tuple[float, RunReport]:
+    """What a verdict on a folder costs, and the report."""
+    return seconds(lambda: diagnose([place]), repeats), diagnose([place])
+
+
+def main() -> None:
+    with TemporaryDirectory() as name:
+        place = Path(name)
+        write_dumps(place, stopped_job(8, 8, 16, 5, late=517), 200)
+        show(DUMPS, *files_seconds(place))
+    with TemporaryDirectory() as name:
+        place = Path(name)
+        write_dumps(place, stopped_job(2, 2, 4, 60, late=5), 2_000)
+        show(LONG_DUMPS, *files_seconds(place))
+    with TemporaryDirectory() as name:
+        place = Path(name)
+        write_logs(place, 1024, 500)
+        show(LOGS, *files_seconds(place))
+    for n_ranks in (1_024, 8_192):
+        for n_absent in (1, n_ranks // 2):
+            event, comms = recorded(n_ranks, n_absent)
+            cost_s = seconds(lambda e=event, c=comms: judge_hang(e, c))
+            print(f"  {n_ranks:,} ranks, {n_absent:,} absent: {cost_s:.2f} s")
+
+
+def show(label: str, cost_s: float, report: RunReport) -> None:
+    first = report.verdicts[0]
+    print(f"  {label}: {cost_s:.2f} s ({first.cause} of {first.culprits[:3]})", flush=True)
+
+
+if __name__ == "__main__":
+    main()
