@@ -13,7 +13,7 @@ from comminsight.pipeline.flight_recorder import diagnose_flight_recorder
 from tests.builders.flight_recorder import Call, FlightJob, write_dumps
 from tests.cases.diverging import played, world
 
-N_SEEDS = 2_000 if os.environ.get("COMMINSIGHT_FULL") == "1" else 60
+N_SEEDS = 400 if os.environ.get("COMMINSIGHT_FULL") == "1" else 60
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
 MISMATCH = {Cause.OP_TYPE_MISMATCH, Cause.SHAPE_MISMATCH, Cause.DTYPE_MISMATCH}
 ABSENT = {Cause.RANK_NOT_ENTERED, Cause.CONTROL_FLOW_SKIP}

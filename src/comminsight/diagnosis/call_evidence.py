@@ -68,7 +68,8 @@ def _differences(found: Divergence, calls: Mapping[int, CalledOp]) -> Iterator[M
         if own.call != right.call and own.op == right.op and own.op != Op.UNKNOWN:
             for ranks, call in ((found.sides[0], right), (side, own)):
                 yield message(codes_calls.CALL_FORM, ranks=list(ranks), call=call.call)
-        yield from shape_difference(side, own.shape, found.sides[0], right.shape)
+        if own.op == right.op:
+            yield from shape_difference(side, own.shape, found.sides[0], right.shape)
     for side, aligned in zip(found.sides[1:], found.alignments, strict=False):
         yield from _alignment(side, aligned)
 

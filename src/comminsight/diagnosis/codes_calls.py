@@ -18,6 +18,7 @@ NEVER_USED = "evidence.never_used"
 API_AGREES = "evidence.api_agrees"
 SLICE_SIZES = "evidence.slice_sizes"
 SETTING_DIFFERS = "evidence.setting_unlike"
+SETTING_UNSET = "evidence.setting_unset"
 VERSIONS_DIFFER = "evidence.versions_differ"
 FINGERPRINT = "evidence.fingerprint"
 GLOO_SIZES = "evidence.gloo_sizes"
@@ -74,8 +75,9 @@ CODES: dict[str, tuple[str, ...]] = {
     NEVER_USED: ("ranks", "comm"),
     API_AGREES: ("n_ranks", "n_ops"),
     SLICE_SIZES: ("first_bytes", "second_bytes", "source"),
-    # value "" : not set; sources are ranks where they are known, else processes
+    # sources are ranks where they are known, else processes
     SETTING_DIFFERS: ("name", "value", "sources"),
+    SETTING_UNSET: ("name", "sources"),
     VERSIONS_DIFFER: ("version", "sources"),
     FINGERPRINT: ("ranks", "op", "shape", "dtype"),
     GLOO_SIZES: ("received_bytes", "expected_bytes", "source"),

@@ -12,7 +12,7 @@ from comminsight.diagnosis.call_evidence import call_evidence, cause_of_calls
 from comminsight.diagnosis.chain import dtype_name, hang_chain, hang_coverage, op_name, op_ref
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.divergence import Divergence, divergence
-from comminsight.diagnosis.hang_evidence import missing_of, stacks_of
+from comminsight.diagnosis.hang_evidence import is_cut, missing_of, stacks_of
 from comminsight.diagnosis.presence import Observed
 from comminsight.diagnosis.signatures import Mismatch
 from comminsight.model.call_history import CalledOp
@@ -44,7 +44,7 @@ def mismatch_verdict(observed: Observed, mismatch: Mismatch) -> Verdict:
         victims=tuple(sorted(victims)),
         comm_id=instance.key.comm_id,
         first_bad_op=_first_bad_op(found, mismatch),
-        measures={"longest_wait_ns": float(instance.age_ns)},
+        measures={} if is_cut(observed, instance) else {"longest_wait_ns": float(instance.age_ns)},
         chain=hang_chain(observed, instance, culprits),
         evidence=(
             *_evidence(found, mismatch, frames),

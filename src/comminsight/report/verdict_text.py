@@ -32,6 +32,8 @@ HANG_CAUSES = frozenset(
         Cause.RANK_DEAD,
         Cause.RANK_NOT_ENTERED,
         Cause.CONTROL_FLOW_SKIP,
+        Cause.EXTRA_COLLECTIVE,
+        Cause.LONG_LEGIT_OP,
         Cause.OP_TYPE_MISMATCH,
         Cause.SHAPE_MISMATCH,
         Cause.DTYPE_MISMATCH,
@@ -296,7 +298,8 @@ def write_evidence(page: Page, evidence: Iterable[Evidence]) -> None:
     page.bullets(shown)
     stacks = [entry for entry in entries if entry.text]
     for entry in stacks[:MAX_STACKS]:
-        page.sentence("    " + page.words.text("note.verbatim", rank=entry.global_rank))
+        code = "note.verbatim" if entry.global_rank >= 0 else "note.verbatim_line"
+        page.sentence("    " + page.words.text(code, rank=entry.global_rank))
         page.verbatim(entry.text)
     if len(stacks) > MAX_STACKS:
         page.bullets([page.words.text("note.more_stacks", n=len(stacks) - MAX_STACKS)])

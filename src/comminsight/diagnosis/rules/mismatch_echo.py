@@ -65,7 +65,7 @@ def mismatch_echo_rule(job: JobEvidence) -> Iterator[Claim]:
         yield Claim(abstained(job, RULE, evidence, missing, _actions()))
         return
     said = [
-        told(codes.SETTING_DIFFERS, kind="log", name=name, value=value, sources=", ".join(who))
+        _setting(name, value, who)
         for name, values in sorted(unlike.items())
         for value, who in sorted(values.items())
     ]
@@ -77,6 +77,13 @@ def mismatch_echo_rule(job: JobEvidence) -> Iterator[Claim]:
         ),
     )  # fmt: skip
     yield Claim(verdict, explains=frozenset({Cause.ENV_SKEW, Cause.ALL_PRESENT_STUCK}))
+
+
+def _setting(name: str, value: str, who: list[str]) -> Evidence:
+    sources = ", ".join(who)
+    if value == UNSET:
+        return told(codes.SETTING_UNSET, kind="log", name=name, sources=sources)
+    return told(codes.SETTING_DIFFERS, kind="log", name=name, value=value, sources=sources)
 
 
 def _sizes(echoes: list[tuple[JobLog, LogEvent]]) -> Iterator[Evidence]:
