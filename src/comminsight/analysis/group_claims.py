@@ -75,6 +75,8 @@ def _conflict(
     name: str, claims: Claims, swapped: frozenset[tuple[int, int, str]]
 ) -> GroupConflict | None:
     own = {rank: named[name] for rank, named in claims.items() if name in named}
+    if len({(claim.members, claim.desc) for claim in own.values()}) < 2:
+        return None  # before all pairs are looked at: the group of all ranks has a million
     against = set(_contradictions(own, swapped, name))
     kinds: dict[tuple[tuple[int, ...], str], list[int]] = defaultdict(list)
     for rank, claim in sorted(own.items()):
