@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from comminsight.diagnosis import codes
 from comminsight.diagnosis.hang import judge_hang
@@ -219,3 +220,27 @@ def test_a_thousand_ranks_in_a_second(absent: int) -> None:
     (verdict,) = judge_job(JobEvidence(hang=hang, communicators=communicators))
     assert time.process_time() - started_s < 1.0
     assert (verdict.culprits, len(verdict.victims)) == ((absent,), n_ranks - 1)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    groups_of(range(N)), st.lists(st.integers(0, 5), min_size=3, max_size=14),
+    st.integers(0, N - 1), st.integers(0, 6), st.sets(st.integers(0, N - 1), max_size=5),
+)  # fmt: skip
+def test_less_evidence_names_nobody_else(
+    groups: Groups, picks: list[int], origin: int, after: int, lost: set[int]
+) -> None:
+    """Without what some ranks left, the origin may stay untold, but no follower is named for it."""
+    order = [pick % len(groups) for pick in picks]
+    inside, entered = played(groups, order, N, {origin: after})
+    assume(inside)
+    hang, communicators = seen(groups, N, inside, entered)
+    part = replace(
+        hang,
+        ranks=tuple(one for one in hang.ranks if one.global_rank not in lost),
+        in_flight=tuple(one for one in hang.in_flight if one.global_rank not in lost),
+        progress=tuple(one for one in hang.progress if one.global_rank not in lost),
+    )
+    for verdict in judge_job(JobEvidence(hang=part, communicators=communicators, world_size=N)):
+        assert set(verdict.culprits) <= {origin}
+        assert not (verdict.culprits and origin in lost)

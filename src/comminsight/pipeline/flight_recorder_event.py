@@ -1,8 +1,7 @@
 """From a job's Flight Recorder dumps to one HangEvent: who is in which op, how far everyone came.
 
-Collectives meet on their number in the group. P2P calls have none that two ranks share; the calls
-in flight of a pair and direction are numbered from the oldest on: where a job stands still, what
-is over on one side is over on the other.
+Collectives meet on their number in the group. P2P calls have none that two ranks share, and are
+numbered in flight_recorder_p2p.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from comminsight.format.flight_recorder import FlightCounters
 from comminsight.format.flight_recorder_entry import FlightEntry
 from comminsight.model.event import UNBOUNDED_NS
 from comminsight.model.hang import HangEvent, InFlightOp, Liveness, Progress, RankState
-from comminsight.model.ops import Backend, Op, RecordKind
+from comminsight.model.ops import Backend, RecordKind
 from comminsight.model.topology import Communicator
 from comminsight.pipeline.flight_recorder_calls import Call, RankCalls, calls_of, mixed_groups
 from comminsight.pipeline.flight_recorder_files import RankDump
@@ -28,10 +27,15 @@ from comminsight.pipeline.flight_recorder_groups import JobGroups
 from comminsight.pipeline.flight_recorder_history import call_histories
 from comminsight.pipeline.flight_recorder_idle import never_used
 from comminsight.pipeline.flight_recorder_order import skipped_ops
+from comminsight.pipeline.flight_recorder_p2p import (
+    Stream,
+    StreamKnowledge,
+    over_before,
+    p2p_progress,
+)
 from comminsight.pipeline.flight_recorder_pairs import without_past_pairs
 
 FIRST_WITH_RIGHT_NUMBERS = [2, 9]
-_COUNTERPART = {Op.SEND: Op.RECV, Op.RECV: Op.SEND}
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,16 @@ class FlightJob:
                     comm_id = self.comm_id(rank, call.pg_id)
                     found[comm_id] = min(call.seq, found.get(comm_id, call.seq))
         return found
+
+    @cached_property
+    def streams(self) -> StreamKnowledge:
+        """What is known of the job's sends and receives."""
+        return StreamKnowledge(
+            over=over_before(self.calls, self.comm_id, self.members),
+            whole=frozenset(rank for rank, own in self.calls.items() if own.is_whole),
+            idle=self.idle,
+            unseen=self.unseen,
+        )
 
     @property
     def idle(self) -> frozenset[int]:
@@ -192,7 +206,7 @@ def flight_event(job: FlightJob) -> HangEvent:
     called = [op for rank in job.calls for op in _in_flight(job, rank)]
     in_flight = without_past_pairs(called, job.calls, job.members)
     progress = [entry for rank in job.calls for entry in _collective_progress(job, rank)]
-    progress += _p2p_progress(job, in_flight)
+    progress += p2p_progress(in_flight, job.streams, job.calls, job.members)
     event = HangEvent(
         observed_mono_ns=job.newest_ns,
         observed_real_ns=job.newest_ns,
@@ -223,14 +237,14 @@ def _state(job: FlightJob, rank: int) -> RankState:
 
 def _in_flight(job: FlightJob, rank: int) -> Iterator[InFlightOp]:
     own = job.calls[rank]
-    numbers: Counter[tuple[int, int, int]] = Counter()
+    numbers: Counter[Stream] = Counter()
     for call in own.in_flight():
         comm_id = job.comm_id(rank, call.pg_id)
         match_seq = call.seq
         if call.first.is_p2p:
-            stream = comm_id, int(call.op), call.first.peer
+            stream = rank, comm_id, call.first.peer, int(call.op)
             numbers[stream] += 1
-            match_seq = numbers[stream]
+            match_seq = job.streams.over[stream] + numbers[stream]
         elif comm_id in job.misnumbered:
             comm_id = -1
         is_queued = 0 <= own.gate_id < call.record_id and not own.is_of_gate(call)
@@ -307,26 +321,6 @@ def _collective_progress(job: FlightJob, rank: int) -> Iterator[Progress]:
             global_rank=rank, comm_id=comm_id, last_entered=0, last_done=0,
             is_current=rank not in job.unseen,
         )  # fmt: skip
-
-
-def _p2p_progress(job: FlightJob, in_flight: Iterable[InFlightOp]) -> list[Progress]:
-    """A stream per pair and direction that anybody is in, at both its ends."""
-    entered: Counter[tuple[int, int, int, int]] = Counter()
-    for op in in_flight:
-        if op.comm_id < 0 or op.kind != RecordKind.P2P or op.is_peerless:
-            continue
-        members = job.members(op.comm_id)
-        entered[op.global_rank, op.comm_id, op.peer, op.op] += 1
-        if op.peer < len(members) and members[op.peer] in job.calls:
-            place = members.index(op.global_rank)
-            entered[members[op.peer], op.comm_id, place, _COUNTERPART[Op(op.op)]] += 0
-    return [
-        Progress(
-            global_rank=rank, comm_id=comm_id, last_entered=n, last_done=0, peer=peer,
-            direction=direction, is_current=rank not in job.unseen,
-        )
-        for (rank, comm_id, peer, direction), n in entered.items()
-    ]  # fmt: skip
 
 
 def _padded(job: FlightJob, event: HangEvent) -> tuple[Communicator, ...]:
