@@ -75,14 +75,22 @@ def spread(rows: Sequence[BandwidthRow]) -> tuple[float, float]:
 
 
 def settings_that_differ(logs: Sequence[JobLog], others: Sequence[JobLog]) -> list[Difference]:
-    """Settings of the library on which each run agrees with itself and not with the other."""
+    """Settings of the library on which each run agrees with itself and not with the other. One that
+    a run does not tell is unset only where the run tells what it does at all (level INFO)."""
     own, their = _settings(logs), _settings(others)
+    names = own.keys() | their.keys()
+    if not (_is_talkative(logs) and _is_talkative(others)):
+        names = own.keys() & their.keys()
     found = []
-    for name in sorted(own.keys() | their.keys()):
+    for name in sorted(names):
         here, there = own.get(name, {""}), their.get(name, {""})
         if len(here) == len(there) == 1 and here != there:
             found.append(Difference(name, next(iter(here)), next(iter(there))))
     return found
+
+
+def _is_talkative(logs: Iterable[JobLog]) -> bool:
+    return any(event.values.get("level") == "INFO" for event in _events(logs))
 
 
 def versions(logs: Iterable[JobLog]) -> set[str]:

@@ -58,6 +58,7 @@ MISSING_GID_TABLE = "missing.gid_table"
 MISSING_HOST_LOG = "missing.host_log"
 MISSING_FIRST_USE = "missing.first_use"
 MISSING_PEER_END = "missing.peer_end"
+MISSING_LINK_LAYER = "missing.link_layer"
 MISSING_LINK_MAP = "missing.link_map"
 MISSING_LOSS_COUNTERS = "missing.loss_counters"
 MISSING_LINK_EFFECT = "missing.link_effect"
@@ -162,6 +163,7 @@ CODES: dict[str, tuple[str, ...]] = {
     MISSING_FIRST_USE: ("ranks",),
     # whether the process at the other end lived
     MISSING_PEER_END: ("peers",),
+    MISSING_LINK_LAYER: (),
     MISSING_LINK_MAP: (),
     MISSING_LOSS_COUNTERS: ("counters",),
     MISSING_LINK_EFFECT: ("host", "device"),

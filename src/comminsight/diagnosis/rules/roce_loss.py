@@ -39,19 +39,29 @@ Dips = Sequence[tuple[list[BandwidthRow], float]]
 
 def roce_loss_rule(job: JobEvidence) -> Iterator[Claim]:
     """ROCE_LOSS at the ports whose loss counters rose, where ops are stuck or collapse at some
-    sizes; a hypothesis where only sizes collapse. InfiniBand has credits and is never accused."""
-    if any(port.link_layer == "infiniband" for port in job.hosts.ports):
+    sizes; a hypothesis where only sizes collapse. InfiniBand has credits and is never accused, nor
+    is a network of which nobody knows what it is."""
+    layers = {port.link_layer for port in job.hosts.ports} - {""}
+    if "infiniband" in layers:
         return
     dips = size_dips(job.bandwidth)
     rises = unusual_rises(job.counters, LOSS_COUNTERS)
-    if rises and (dips or all_present_stuck(job) is not None):
-        yield Claim(_at_ports(job, rises, dips), explains=frozenset({Cause.SLOW_LINK}))
-    elif dips and any(port.link_layer == "ethernet" for port in job.hosts.ports):
-        yield Claim(_hypothesis(job, dips), explains=frozenset({Cause.SLOW_LINK}))
+    is_felt = bool(dips) or (bool(rises) and all_present_stuck(job) is not None)
+    if not is_felt:
+        return
+    if not layers:
+        yield Claim(abstained(job, RULE, _said(rises, dips), [message(codes.MISSING_LINK_LAYER)]))
+        return
+    verdict = _at_ports(job, rises, dips) if rises else _hypothesis(job, dips)
+    yield Claim(verdict, explains=frozenset({Cause.SLOW_LINK}))
+
+
+def _said(rises: list[CounterRise], dips: Dips) -> tuple[Evidence, ...]:
+    return (*(rise_said(rise) for rise in rises), *map(_dip_said, dips))
 
 
 def _at_ports(job: JobEvidence, rises: list[CounterRise], dips: Dips) -> Verdict:
-    said = (*(rise_said(rise) for rise in rises), *map(_dip_said, dips))
+    said = _said(rises, dips)
     if job.links is None:
         return abstained(job, RULE, said, [message(codes.MISSING_LINK_MAP)])
     ports = sorted({f"{rise.host}/{rise.device}" for rise in rises})
