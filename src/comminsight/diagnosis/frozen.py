@@ -17,20 +17,22 @@ from comminsight.model.hang import Liveness, RankState
 from comminsight.model.verdict import Evidence
 
 MIN_SILENT_NS = 2_000_000_000  # ten times the interval of a sign: a busy machine may delay a few
-MAX_FRESH_RATIO = 0.25  # of that: signs of the members that run are no older
+LEAD_RATIO = 3.0  # how many times as long as any other member it has been silent
 
 
 def frozen_ranks(observed: Observed, instance: Instance) -> tuple[int, ...]:
     """Members of the op whose recorder is silent while that of every other member shows that it
-    runs, ascending; () when nobody's is, and when not all are known."""
+    runs, ascending; () when nobody's is or everybody's, and when not all are known."""
     states = [observed.states.get(rank) for rank in sorted(instance.presence)]
     known = [state for state in states if state is not None and _is_signing(state)]
     needed_ns = max(MIN_SILENT_NS, STANDSTILL_RATIO * observed.event.overdue_limit_ns)
-    silent = [s for s in known if silence_ns(observed, s) >= needed_ns]
-    fresh = [s for s in known if silence_ns(observed, s) <= MAX_FRESH_RATIO * MIN_SILENT_NS]
-    if not fresh or len(silent) + len(fresh) < len(states):
+    silent = {s.global_rank: silence_ns(observed, s) for s in known}
+    frozen = tuple(rank for rank, since_ns in silent.items() if since_ns >= needed_ns)
+    if len(known) < len(states) or not 0 < len(frozen) < len(known):
         return ()
-    return tuple(state.global_rank for state in silent)
+    longest_ns = max(since_ns for rank, since_ns in silent.items() if rank not in frozen)
+    is_clear = all(silent[rank] >= LEAD_RATIO * longest_ns for rank in frozen)
+    return frozen if is_clear else ()
 
 
 def _is_signing(state: RankState) -> bool:

@@ -228,7 +228,8 @@ def _is_lagging(instance: Instance, observed: Observed) -> bool:
     """On gloo only where something is known of every member: the others' processes move the data,
     and one that stands still after it has sent its own part holds up some and not all."""
     is_gloo = instance.communicator.backend is Backend.GLOO
-    if is_gloo and not observed.states.keys() >= instance.presence.keys():
+    is_known = not instance.n_unnamed and observed.states.keys() >= instance.presence.keys()
+    if is_gloo and not is_known:
         return False
     is_synchronising = not instance.key.is_p2p and instance.first_op.op in SYNCHRONISING_OPS
     seen = instance.presence.values()

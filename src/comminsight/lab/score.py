@@ -89,7 +89,7 @@ def is_planted(case: Case, folder: Path) -> bool:
     """Whether the job came to what was to happen in it, or began, where nothing was to."""
     truth = folder / "truth.jsonl"
     kinds = {line["kind"] for line in read_lines(truth)} if truth.is_file() else set()
-    return not kinds.isdisjoint({"step"} if case.is_untouched else PLANTED)
+    return not kinds.isdisjoint({"job"} if case.is_untouched else PLANTED)
 
 
 def read_lines(path: Path) -> list[dict[str, object]]:

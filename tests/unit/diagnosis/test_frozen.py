@@ -33,13 +33,17 @@ def test_the_silent_rank_is_named(frozen: tuple[int, ...]) -> None:
     assert said == list(frozen)
 
 
+def test_signs_that_a_busy_machine_delays_do_not_hide_it() -> None:
+    assert judged({0: 1.4, 1: 0.9, 2: 300.0, 3: 0.5}).culprits == (2,)
+
+
 @pytest.mark.parametrize(
     "silent_s",
     [
         {0: FRESH_S, 1: FRESH_S, 2: FRESH_S, 3: FRESH_S},
         {0: 300.0, 1: 300.0, 2: 300.0, 3: 300.0},  # the node stood still, or whoever looked at it
         {0: FRESH_S, 1: FRESH_S, 2: FRESH_S, 3: 1.5},  # a busy machine
-        {0: FRESH_S, 1: FRESH_S, 2: 1.5, 3: 300.0},  # so busy that another one is late too
+        {0: FRESH_S, 1: FRESH_S, 2: 7.0, 3: 20.0},  # so busy that another one is late too
         {0: FRESH_S, 1: FRESH_S, 2: FRESH_S, 3: None},
         {0: None, 1: FRESH_S, 2: FRESH_S, 3: 300.0},
     ],

@@ -51,6 +51,9 @@ def test_on_gloo_a_member_without_evidence_may_hold_it_for_some_and_not_for_othe
     stuck, over = [op(1, 2, AR, 5)], [came(0, 2, 5), came(3, 2, 5)]
     verdict = judge_hang(told(4, stuck, over, states={2: None}), communicators)
     assert (verdict.cause, verdict.culprits) == (Cause.NO_VERDICT, ())
+    unnamed = (*COMMS[:2], replace(WORLD, backend=Backend.GLOO, members=(0, 1, -1, 3)))
+    verdict = judge_hang(told(4, stuck, over), unnamed)
+    assert (verdict.cause, verdict.culprits) == (Cause.NO_VERDICT, ())
     verdict = judge_hang(told(4, stuck, [*over, came(2, 2, 5)]), communicators)
     assert (verdict.cause, verdict.culprits) == (Cause.ALL_PRESENT_STUCK, (1,))
 
