@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import TypeVar
 
 import numpy as np
@@ -43,6 +44,11 @@ class ComparedPaths:
 def path_of(row: BandwidthRow) -> Path:
     """What the row's ops join, in whatever order it is named."""
     return tuple(sorted(row.ranks)), tuple(sorted(row.hosts)), tuple(sorted(row.devices))
+
+
+def usable(rows: Iterable[BandwidthRow]) -> list[BandwidthRow]:
+    """The rows that moved something: a test that failed may be told as 0."""
+    return [row for row in rows if isfinite(row.busbw_gbs) and row.busbw_gbs > 0]
 
 
 def compare_paths(rows: Iterable[BandwidthRow]) -> ComparedPaths:
@@ -97,7 +103,7 @@ def size_dips(rows: Iterable[BandwidthRow]) -> list[tuple[list[BandwidthRow], fl
     """Sizes at which a path collapses although smaller and larger ones run well: the rows and the
     lower of the bandwidths on both sides. A step that stays is a change of protocol, no dip."""
     curves: dict[tuple[object, ...], list[BandwidthRow]] = defaultdict(list)
-    for row in rows:
+    for row in usable(rows):
         curves[row.run, row.op, path_of(row)].append(row)
     found = []
     for curve in curves.values():
@@ -120,7 +126,7 @@ def size_dips(rows: Iterable[BandwidthRow]) -> list[tuple[list[BandwidthRow], fl
 def _populations(rows: Iterable[BandwidthRow]) -> list[list[BandwidthRow]]:
     """Rows of like paths, one per path (the median one over its windows), of one size each."""
     kinds: dict[tuple[object, ...], dict[int, dict[Path, list[BandwidthRow]]]] = {}
-    for row in rows:
+    for row in usable(rows):
         kind = (
             row.run, row.op, len(row.ranks), len(row.hosts), len(row.devices), row.algorithm,
             row.protocol, row.transport, row.chunk_bytes,

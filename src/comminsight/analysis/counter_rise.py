@@ -32,7 +32,7 @@ class CounterRise:
     usual: float
 
 
-def increments(values: Sequence[float]) -> np.ndarray:
+def increments(values: Sequence[float] | np.ndarray) -> np.ndarray:
     """By how much the counter rose from each sample to the next, ``(n - 1,)`` float64."""
     raw = np.asarray(values, float)
     grown = np.diff(raw)

@@ -19,6 +19,7 @@ from comminsight.analysis.bandwidth import (
     ComparedPaths,
     Path,
     path_of,
+    usable,
 )
 from comminsight.analysis.changepoint import MIN_SIDE, find_shift
 from comminsight.model.bandwidth import BandwidthRow, bus_factor
@@ -59,7 +60,7 @@ def fits_around(
 ) -> tuple[AlphaBeta, AlphaBeta] | None:
     """Startup and rate of a path before ``step`` and from it on; None with fewer than three sizes
     on either side."""
-    own = [row for row in rows if path_of(row) == path and row.first_step >= 0]
+    own = [row for row in usable(rows) if path_of(row) == path and row.first_step >= 0]
     before = _fit([row for row in own if row.last_step < step])
     after = _fit([row for row in own if row.first_step >= step])
     return (before, after) if before is not None and after is not None else None
@@ -74,7 +75,7 @@ def _fit(rows: Sequence[BandwidthRow]) -> AlphaBeta | None:
 def _series(rows: Iterable[BandwidthRow]) -> list[Series]:
     """Of each op and path the largest size that was moved in enough windows, in their order."""
     found: dict[tuple[int, Path], dict[int, Series]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
+    for row in usable(rows):
         if row.first_step >= 0:
             found[row.op, path_of(row)][row.size_bytes].append(row)
     series = []

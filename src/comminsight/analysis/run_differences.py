@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from comminsight.analysis.bandwidth import usable
 from comminsight.analysis.log_ranks import short_host
 from comminsight.model.bandwidth import BandwidthRow
 from comminsight.model.job_evidence import JobLog
@@ -140,7 +141,7 @@ def _by_kind(
     rows: Iterable[BandwidthRow],
 ) -> dict[tuple[int, int, int, int], list[BandwidthRow]]:
     found: dict[tuple[int, int, int, int], list[BandwidthRow]] = defaultdict(list)
-    for row in rows:
+    for row in usable(rows):
         found[row.op, len(row.ranks), len(row.hosts), row.size_bytes].append(row)
     return found
 

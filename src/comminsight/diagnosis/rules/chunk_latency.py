@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from comminsight.analysis.alpha_beta import AlphaBeta, fit_alpha_beta
-from comminsight.analysis.bandwidth import path_of
+from comminsight.analysis.bandwidth import path_of, usable
 from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
@@ -25,8 +25,8 @@ def chunk_latency_rule(job: JobEvidence) -> Iterator[Claim]:
     """No accusation: the evidence that the startup of a step takes most of its time, since the
     throughput grows with the chunk."""
     curves: dict[tuple[object, ...], list[BandwidthRow]] = defaultdict(list)
-    for row in job.bandwidth:
-        if row.chunk_bytes > 0 and row.busbw_gbs > 0:
+    for row in usable(job.bandwidth):
+        if row.chunk_bytes > 0:
             curves[row.run, row.op, row.size_bytes, path_of(row)].append(row)
     for rows in curves.values():
         ordered = sorted(rows, key=lambda row: row.chunk_bytes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
+from comminsight.analysis.bandwidth import usable
 from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
@@ -21,10 +22,11 @@ Pairs = dict[tuple[str, ...], float]
 
 def many_hosts_rule(job: JobEvidence) -> Iterator[Claim]:
     """SLOW_LINK between hosts that were measured two by two, each of them, and were fast so."""
-    for row in job.bandwidth:
+    rows = usable(job.bandwidth)
+    for row in rows:
         if len(row.hosts) < 3:
             continue
-        pairs = _pairs(job.bandwidth, row)
+        pairs = _pairs(rows, row)
         covered = {host for pair in pairs for host in pair}
         if covered != set(row.hosts) or min(pairs.values()) < ALIKE_RATIO * max(pairs.values()):
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from comminsight.analysis.bandwidth import compare_paths
+from comminsight.analysis.bandwidth import compare_paths, usable
 from comminsight.analysis.placement import is_used, ranks_at
 from comminsight.analysis.port_rates import Ceiling, SlowPort, ceilings, slower_ports
 from comminsight.diagnosis import codes_link as codes
@@ -73,7 +73,7 @@ def ceiling_rule(job: JobEvidence) -> Iterator[Claim]:
     that is the finding, and nothing else is wrong."""
     ports = [port for port in job.hosts.ports if is_used(job.links, port.host, port.device)]
     limits = [limit for limit in ceilings(ports) if limit.n_links < limit.n_listed]
-    rows = [row for row in job.bandwidth if len(row.hosts) != 1]
+    rows = [row for row in usable(job.bandwidth) if len(row.hosts) != 1]
     if not limits or not rows:
         return
     limit = min(limits, key=lambda one: one.ceiling_gbs)
