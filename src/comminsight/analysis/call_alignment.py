@@ -47,12 +47,18 @@ class Alignment(NamedTuple):
 
 
 class Pattern(NamedTuple):
-    """The last ``period`` calls had been made ``n_repeats`` times in a row; ``following`` is the
-    call that goes on with it."""
+    """The last ``period`` calls, ``own``, had been made ``n_repeats`` times in a row;
+    ``following`` is the call that goes on with it."""
 
     period: int
     n_repeats: int
     following: Signature
+    own: frozenset[Signature]
+
+    def is_broken_by(self, call: Signature) -> bool | None:
+        """Whether a call does not go on with it; None for one that is not of the pattern: steps
+        hold patterns of their own, behind which something else comes."""
+        return None if call not in self.own else call != self.following
 
 
 def form_of(call: str) -> str:
@@ -154,15 +160,13 @@ def pattern_of(calls: Sequence[Signature]) -> Pattern | None:
         if reach >= MIN_REPEATS * period and 2 * reach >= n:
             best = max(best, (reach, -period))
     reach, period = best[0], -best[1]
-    if not period or len(set(calls[n - period :])) == 1:
+    own = frozenset(calls[n - period :]) if period else frozenset()
+    if len(own) < 2:
         return None
-    return Pattern(period, reach // period, calls[n - period])
+    return Pattern(period, reach // period, calls[n - period], own)
 
 
 def breaks_pattern(calls: Sequence[Signature], place: int) -> Pattern | None:
-    """The pattern of the calls before ``place`` that the call at it breaks. None where it keeps it,
-    and where that call was never made before: then it may begin something new."""
+    """The pattern of the calls before ``place`` that the call at it breaks."""
     pattern = pattern_of(calls[:place])
-    if pattern is None or calls[place] == pattern.following or calls[place] not in calls[:place]:
-        return None
-    return pattern
+    return pattern if pattern is not None and pattern.is_broken_by(calls[place]) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from comminsight.analysis.call_alignment import Pattern, pattern_of, signature
-from comminsight.diagnosis.presence import Instance, Observed
+from comminsight.diagnosis.presence import WANTED, Instance, Observed
 from comminsight.diagnosis.waitfor import CycleEdge
 from comminsight.model.call_history import CallHistory
 
@@ -28,24 +28,29 @@ def off_pattern(observed: Observed, cycle: Sequence[CycleEdge]) -> tuple[int, Pa
 
 def _kept(history: CallHistory, instance: Instance) -> tuple[Pattern, bool] | None:
     """The pattern of the calls before the op, and whether the op goes on with it; None without
-    one, and where the op is of a kind that was never called before."""
+    one, and for an op that is not of the pattern."""
     place = (instance.key.comm_id, instance.key.match_seq)
     numbers = [(call.comm_id, call.match_seq) for call in history.calls]
     if instance.key.is_p2p or instance.key.is_replay or place not in numbers:
         return None
     signatures = [signature(call) for call in history.calls[: numbers.index(place) + 1]]
     pattern = pattern_of(signatures[:-1])
-    if pattern is None or signatures[-1] not in signatures[:-1]:
-        return None
-    return pattern, signatures[-1] == pattern.following
+    is_broken = None if pattern is None else pattern.is_broken_by(signatures[-1])
+    return None if pattern is None or is_broken is None else (pattern, not is_broken)
 
 
 def first_use(observed: Observed, cycle: Sequence[CycleEdge]) -> tuple[CycleEdge, ...]:
     """The edges of a circle into a group that those waited for never used, where all other groups
-    of the circle had been used by all of their members before; () otherwise."""
+    of the circle had been used by all of their members before; () otherwise.
+
+    In the other ops of the circle most members must be missing: where most have come, the few that
+    have not are in the new group too early.
+    """
     first = tuple(edge for edge in cycle if edge.instance.key.match_seq == 1)
     never = tuple(edge for edge in first if not _has_used(observed, edge))
-    return never if never == first and 0 < len(first) < len(cycle) else ()
+    others = [edge.instance for edge in cycle if edge not in first]
+    are_few = all(len(one.waiters) < len(one.ranks(*WANTED)) for one in others)
+    return never if never == first and first and others and are_few else ()
 
 
 def _has_used(observed: Observed, edge: CycleEdge) -> bool:
