@@ -30,13 +30,14 @@ class FaultKind(StrEnum):
 class Fault:
     """``name`` is the word of the catalogue for it; ``status`` how the process ended, as a launcher
     tells it. ``is_fatal``: no program goes on after it. ``is_report``: somebody else tells it, and
-    later."""
+    later. ``is_quoted``: it stands within a text that may only speak of it."""
 
     kind: FaultKind
     name: str
     status: str = ""
     is_fatal: bool = True
     is_report: bool = False
+    is_quoted: bool = False
 
 
 CRASH_SIGNALS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
@@ -53,6 +54,13 @@ MAX_WANTED_BYTES = 1 << 42
 # what CUDA says while a process goes down, and an allocation that a program may survive
 TEAR_DOWN = re.compile(r"driver shutting down|context is destroyed|initialization error")
 NO_MEMORY = re.compile(r"out of memory", re.IGNORECASE)
+# what stands before an error of CUDA that a process reports of itself: nothing, the source of the
+# line, its watchdog, the name of the exception
+LEAD = re.compile(
+    r"(?:.{0,300}(?:\] |terminated with exception: |what\(\): {1,4}))?"
+    r"(?:[\w.]{1,100}(?:Error|Exception): )?"
+)
+CUDA_SAYS = ("CUDA error", "CUDA out of memory")
 ECHO_EXCEPTIONS = re.compile(
     r"(?:^|\.)(?:Dist\w*Error|ChildFailedError|SignalException|ProcessExitedException|"
     r"ProcessRaisedException|RayTaskError|RayActorError|ActorDiedError|WorkerCrashedError|"
@@ -61,10 +69,12 @@ ECHO_EXCEPTIONS = re.compile(
     r"CancelledError|KeyboardInterrupt|SystemExit|GeneratorExit|StopIteration|\w*Warning)$"
 )
 ECHO_TEXTS = re.compile(
-    r"NCCL|nccl|gloo|c10d|[Cc]ollective|[Ww]atchdog|[Tt]ime(?:d )?out|[Cc]onnection|peer|[Ss]tore|"
-    r"process group|ProcessGroup|all_?reduce|barrier|[Bb]roken pipe|socket|[Rr]ank \d+ .{0,40}fail|"
-    r"[Ww]orker|[Aa]ctor|child process|died|killed|exited"
+    r"NCCL|nccl|gloo|c10d|[Cc]ollective|[Ww]atchdog|[Tt]ime(?:d )?out|[Cc]onnection|"
+    r"\b[Pp]eer\b|\b[Ss]tore\b|process group|ProcessGroup|all_?reduce|barrier|[Bb]roken pipe|socket|[Rr]ank \d+ .{0,40}fail|"
+    r"\b[Ww]orkers?\b|\b[Aa]ctors?\b|child process|\bdied\b|\bkilled\b|\bexited\b"
 )
+# the rank itself misses a process of its own
+OWN_WORKERS = re.compile(r"DataLoader worker")
 ECHOES = frozenset(
     {
         C.NCCL_RESULT_PATH, C.NCCL_CONNECTION_CLOSED, C.NCCL_SOCKET_FAILED, C.NCCL_IB_COMPLETION,
@@ -153,7 +163,8 @@ def _exit(event: LogEvent) -> Fault | None:
 def _exception(event: LogEvent) -> Fault | None:
     name = str(event.values.get("exception", ""))
     message = str(event.values.get("message", ""))
-    if not name or ECHO_EXCEPTIONS.search(name) or ECHO_TEXTS.search(f"{name} {message}"):
+    is_echo = ECHO_TEXTS.search(f"{name} {message}") and not OWN_WORKERS.search(message)
+    if not name or ECHO_EXCEPTIONS.search(name) or is_echo:
         return None
     is_memory = bool(NO_MEMORY.search(message)) or name.endswith("MemoryError")
     return Fault(FaultKind.OWN, "no_memory" if is_memory else "exception", is_fatal=False)
@@ -163,16 +174,23 @@ def _gpu(event: LogEvent) -> Fault | None:
     said = str(event.values.get("error", ""))
     if TEAR_DOWN.search(said):
         return None
+    is_quoted = _is_quoted(event)
     if NO_MEMORY.search(said):
-        return Fault(FaultKind.OWN, "no_memory", is_fatal=False)
-    return Fault(FaultKind.OWN, "gpu_fault")
+        return Fault(FaultKind.OWN, "no_memory", is_fatal=False, is_quoted=is_quoted)
+    return Fault(FaultKind.OWN, "gpu_fault", is_fatal=not is_quoted, is_quoted=is_quoted)
 
 
 def _gpu_memory(event: LogEvent) -> Fault | None:
     """None for a size that no GPU has: such sizes are read from what an abort left behind."""
     if _number(event, "wanted_bytes") > MAX_WANTED_BYTES:
         return None
-    return Fault(FaultKind.OWN, "no_memory", is_fatal=False)
+    return Fault(FaultKind.OWN, "no_memory", is_fatal=False, is_quoted=_is_quoted(event))
+
+
+def _is_quoted(event: LogEvent) -> bool:
+    """True where the error stands in the middle of a text of the application."""
+    begins = [event.text.find(word) for word in CUDA_SAYS if word in event.text]
+    return bool(begins) and LEAD.fullmatch(event.text[: min(begins)]) is None
 
 
 def _xid(event: LogEvent) -> Fault | None:

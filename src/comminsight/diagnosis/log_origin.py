@@ -8,6 +8,7 @@ launcher had ended it. Where stamps do not order two faults, neither is called t
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,13 @@ from comminsight.model.log_event import LogEvent
 
 # a launcher looks at its processes every few moments, and peers complain at once
 REPORT_LAG_NS = 30_000_000_000
+ASKED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGKILL")
+# the last words of a process after its traceback
+GOING_DOWN = re.compile(
+    r"destroy_process_group|process group has NOT been destroyed|NCCL (?:INFO|WARN)|[Aa]bort|"
+    r"terminate called|core dumped|Exception|Error|resource_tracker|wandb|^\s|^frame #|"
+    r"CUDA|device-side|TORCH_|[Ee]xit|[Tt]erminat|[Kk]illed|^\W*$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +60,16 @@ def _log_origin(key: SameLogs, world_size: int) -> LogOrigin:
     ends = ends_of(key.logs, ranks)
     echoes = ends.of(FaultKind.ECHO)
     faults = ends.of(FaultKind.OWN, FaultKind.KILLED)
-    nameless = tuple(faults.pop(-1, []))
+    # an exception that nobody's log shows the end of may be anybody's, and caught
+    nameless = tuple(line for line in faults.pop(-1, []) if line.fault.is_fatal)
     kept, doubted = [], []
     for rank, lines in faults.items():
         found = [line for line in lines if not _is_after(line, echoes, ends)]
-        lasting = [line for line in found if not _goes_on(line, echoes.get(rank, []))]
+        lasting = [line for line in found if not _goes_on(line, echoes.get(rank, []), ends)]
         lasting = [line for line in lasting if _is_confirmed(line, ends, echoes)]
         doubted += found[:1] if found and not lasting else []
         kept += lasting[:1] if lasting else []
-    kept = _without_killed(kept)
+    kept = _without_killed(kept, ends)
     first = _the_first(kept)
     return LogOrigin(
         ends=ends,
@@ -96,27 +105,64 @@ def _margin_ns(line: RankLine, echo: LogEvent) -> int:
     return REPORT_LAG_NS if line.fault.is_report and is_at_once else MARGIN_NS
 
 
-def _goes_on(line: RankLine, own_echoes: Sequence[RankLine]) -> bool:
-    """True when the rank waited for others after a fault that a program may survive."""
-    return not line.fault.is_fatal and any(
-        echo.event.code in TIMEOUTS and is_earlier_line(line.event, echo.event)
-        for echo in own_echoes
-    )
+def _goes_on(line: RankLine, own_echoes: Sequence[RankLine], ends: LogEnds) -> bool:
+    """True when the rank waited for others, ended in order or raised something else after a fault
+    that a program may survive."""
+    if line.fault.is_fatal:
+        return False
+    later = [echo for echo in own_echoes if is_earlier_line(line.event, echo.event)]
+    if any(echo.event.code in TIMEOUTS for echo in later):
+        return True
+    if not _failed_by_itself(line.rank, ends) and _ends_in_order(line, ends):
+        return True
+    return not _is_uncaught(line) and any(_is_uncaught(echo) for echo in later)
+
+
+def _ends_in_order(line: RankLine, ends: LogEnds) -> bool:
+    own = ends.of(FaultKind.LEFT).get(line.rank, [])
+    return any(is_earlier_line(line.event, end.event) for end in own)
+
+
+def _failed_by_itself(rank: int, ends: LogEnds) -> bool:
+    """True where a launcher saw it fail by something else than a signal that others send."""
+    status = ends.statuses.get(rank, "")
+    return bool(status) and not any(name in status for name in ASKED)
+
+
+def _is_uncaught(line: RankLine) -> bool:
+    """True for a traceback with which PyTorch ended its process: it puts the rank before each of
+    its lines, which no logger does."""
+    event = line.event
+    return event.rank >= 0 and event.first_line < event.line
 
 
 def _is_confirmed(line: RankLine, ends: LogEnds, echoes: dict[int, list[RankLine]]) -> bool:
     """True unless the program may have caught the fault: nothing shows that it ended there."""
-    if line.fault.is_fatal or line.rank in ends.statuses or line.rank in ends.closed:
+    if line.fault.is_fatal or _failed_by_itself(line.rank, ends):
         return True
-    if set(echoes) - {line.rank}:
+    if line.fault.is_quoted or _has_more_text(line, ends):
+        return False
+    if line.rank in ends.closed or set(echoes) - {line.rank}:
         return True
     return (line.event.file, line.event.line) in ends.last_lines
 
 
-def _without_killed(lines: list[RankLine]) -> list[RankLine]:
-    """Without ranks that were killed by whoever saw another one fail."""
+def _has_more_text(line: RankLine, ends: LogEnds) -> bool:
+    """True where the log of the rank goes on with what no process says while it goes down."""
+    tail = ends.tails.get(line.event.file)
+    if _is_uncaught(line) or tail is None or tail.line <= line.event.line:
+        return False
+    told = {(one.event.file, one.event.line) for one in ends.lines}
+    return not GOING_DOWN.search(tail.text) and (line.event.file, tail.line) not in told
+
+
+def _without_killed(lines: list[RankLine], ends: LogEnds) -> list[RankLine]:
+    """Without ranks that were killed by whoever saw another one fail, where that is certain."""
     own = [line for line in lines if line.fault.name not in {"killed", "vanished"}]
-    return own or lines
+    is_certain = any(
+        one.fault.is_fatal or _failed_by_itself(one.rank, ends) or _is_uncaught(one) for one in own
+    )
+    return own if is_certain else lines
 
 
 def _the_first(lines: Sequence[RankLine]) -> tuple[RankLine, ...]:

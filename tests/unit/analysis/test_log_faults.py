@@ -52,6 +52,8 @@ def test_a_line(line: str, kind: FaultKind | None, name: str) -> None:
         ("ValueError: too many values to unpack", "exception"),
         ("KeyError: 'step'", "exception"),
         ("MemoryError", "no_memory"),
+        ("RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed.", "exception"),
+        ("FileNotFoundError: /data/restored/peers.json", "exception"),
         ("RuntimeError: NCCL communicator was aborted on rank 3.", ""),
         ("RuntimeError: Timed out waiting for the others", ""),
         ("torch.distributed.DistStoreError: Socket Timeout", ""),

@@ -119,3 +119,4 @@ def test_faults_of_unknown_processes_are_kept_apart() -> None:
     found = origin(job_log("python[77]: segfault at 10 ip 00007f sp 00007e error 4"))
     assert [line.event.pid for line in found.nameless] == [77]
     assert ranks(found) == ([], [], [])
+    assert origin(job_log(HEAD, FRAME, "ValueError: odd")).nameless == ()

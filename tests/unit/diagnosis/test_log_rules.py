@@ -48,6 +48,11 @@ def test_the_ranks_with_another_release_than_most(
     assert causes(version_skew_rule, *lines) == found
 
 
+def test_a_rank_that_prints_two_versions_is_compared_with_nobody() -> None:
+    lines = [info(rank, "NCCL version 2.21.5") for rank in range(3)]
+    assert causes(version_skew_rule, *lines, info(0, "NCCL version 2.22.3")) == []
+
+
 def test_loopback_is_no_fault_on_one_host() -> None:
     lines = [info(rank, "Bootstrap : Using lo:127.0.0.1<0>") for rank in range(2)]
     refused = info(1, "Call to connect returned Connection refused, retrying")

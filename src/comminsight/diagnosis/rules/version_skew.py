@@ -41,10 +41,13 @@ def version_skew_rule(job: JobEvidence) -> Iterator[Claim]:
 
 
 def _between_ranks(job: JobEvidence) -> Finding | None:
-    alike: dict[Version, set[int]] = defaultdict(set)
+    by_rank: dict[int, set[Version]] = defaultdict(set)
     for one in printed_versions(job.logs, ranks_of(job.logs, job.world_size)):
-        if one.rank >= 0:
-            alike[one.version].add(one.rank)
+        by_rank[one.rank].add(one.version)
+    alike: dict[Version, set[int]] = defaultdict(set)
+    for rank, versions in by_rank.items():
+        if rank >= 0 and len(versions) == 1:  # what it was built for may stand beside what it runs
+            alike[min(versions)].add(rank)
     if len(alike) < 2:
         return None
     ordered = sorted(alike.items(), key=lambda item: (-len(item[1]), item[0]))
