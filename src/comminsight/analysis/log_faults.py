@@ -70,7 +70,8 @@ ECHO_EXCEPTIONS = re.compile(
 )
 ECHO_TEXTS = re.compile(
     r"NCCL|nccl|gloo|c10d|[Cc]ollective|[Ww]atchdog|[Tt]ime(?:d )?out|[Cc]onnection|"
-    r"\b[Pp]eer\b|\b[Ss]tore\b|process group|ProcessGroup|all_?reduce|barrier|[Bb]roken pipe|socket|[Rr]ank \d+ .{0,40}fail|"
+    r"\b[Pp]eer\b|\b[Ss]tore\b|process group|ProcessGroup|all_?reduce|barrier|"
+    r"[Bb]roken pipe|socket|[Rr]ank \d+ .{0,40}fail|"
     r"\b[Ww]orkers?\b|\b[Aa]ctors?\b|child process|\bdied\b|\bkilled\b|\bexited\b"
 )
 # the rank itself misses a process of its own
