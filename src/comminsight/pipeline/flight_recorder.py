@@ -24,6 +24,7 @@ from comminsight.model.verdict import Message, Verdict
 from comminsight.pipeline.flight_recorder_event import FlightJob, flight_event, flight_job
 from comminsight.pipeline.flight_recorder_files import ReadDumps, read_dumps
 from comminsight.pipeline.flight_recorder_groups import groups_of, join_groups
+from comminsight.pipeline.flight_recorder_p2p import only_awaited_in_messages
 
 OVERDUE_LIMIT_NS = 30_000_000_000
 
@@ -117,7 +118,7 @@ def _evidence_of(job: FlightJob, event: HangEvent, unread: Sequence[UnreadFile])
         communicators=event.communicators,
         groups=tuple(_groups(job)),
         frames=tuple(_frames(job)),
-        doubted=_doubted(job),
+        doubted=_doubted(job, event),
         n_records=sum(len(one.dump.entries) for one in job.dumps.values()),
         missing=tuple(_missing(job, event)),
         unread=tuple(unread),
@@ -153,12 +154,15 @@ def _has_timed_out(job: FlightJob) -> bool:
     return any(entry.is_retired and not entry.is_over for entry in entries)
 
 
-def _doubted(job: FlightJob) -> frozenset[int]:
-    """Ranks of gloo that may be in a send or receive: of none is it known for certain that it is
-    in none, and least where its first calls were overwritten."""
-    if not job.is_gloo or all(own.is_whole for own in job.calls.values()):
+def _doubted(job: FlightJob, event: HangEvent) -> frozenset[int]:
+    """Ranks in no call of which it is not certain what they left out: those of gloo may be in a
+    send or receive, and one that is only awaited in messages may have been rid of them long ago,
+    where its first calls were overwritten."""
+    if all(own.is_whole for own in job.calls.values()):
         return frozenset()
-    return frozenset(job.idle)
+    if job.is_gloo:
+        return job.idle
+    return only_awaited_in_messages(event.in_flight, job.idle - job.streams.whole, job.members)
 
 
 def _groups(job: FlightJob) -> Iterator[GroupClaim]:

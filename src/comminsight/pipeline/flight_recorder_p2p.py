@@ -80,6 +80,20 @@ def p2p_progress(
     ]  # fmt: skip
 
 
+def only_awaited_in_messages(
+    in_flight: Iterable[InFlightOp], ranks: frozenset[int], members: Members
+) -> frozenset[int]:
+    """Those of ``ranks`` that others receive from, in groups of which nobody is in a collective."""
+    awaited, called = set(), set()
+    for op in in_flight:
+        named = members(op.comm_id) if op.comm_id >= 0 else ()
+        if op.kind != RecordKind.P2P:
+            called |= {*named}
+        elif op.op == Op.RECV:
+            awaited.add(_named(named, op.peer))
+    return frozenset(ranks & awaited - called)
+
+
 def _named(members: tuple[int, ...], peer: int) -> int:
     """The global rank at a place; -1 where there is none."""
     return members[peer] if 0 <= peer < len(members) else -1
