@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from comminsight.analysis.log_faults import (
@@ -17,7 +17,7 @@ from comminsight.analysis.log_faults import (
 from comminsight.analysis.log_index import events_with
 from comminsight.analysis.log_ranks import LogRanks
 from comminsight.model.job_evidence import JobLog
-from comminsight.model.log_event import LogCode, LogEvent
+from comminsight.model.log_event import LogCode, LogEvent, LogTail
 
 MAX_TASKS = 4096
 CANCELS = frozenset({LogCode.SLURM_CANCELLED, LogCode.ELASTIC_SIGNALLED})
@@ -37,17 +37,22 @@ class RankLine:
 class LogEnds:
     """All such lines. ``closed`` are ranks that a launcher ended, with the line that says so;
     ``statuses`` is how the process of a rank ended by its launcher, where it was no success;
-    ``last_lines`` are the (file, line) with which logs of one rank end; ``unyielding`` are ranks
+    ``tails`` are the last lines of the logs of one rank by their file; ``unyielding`` are ranks
     that did not end when they were asked to; ``cancelled`` are lines with which somebody ended the
     whole job."""
 
     lines: tuple[RankLine, ...]
     closed: dict[int, LogEvent]
     statuses: dict[int, str]
-    last_lines: frozenset[tuple[str, int]]
+    tails: Mapping[str, LogTail]
     seen: frozenset[int]
     unyielding: dict[int, LogEvent]
     cancelled: tuple[LogEvent, ...]
+
+    @property
+    def last_lines(self) -> frozenset[tuple[str, int]]:
+        """The (file, line) with which logs of one rank end."""
+        return frozenset((file, tail.line) for file, tail in self.tails.items())
 
     def of(self, *kinds: FaultKind) -> dict[int, list[RankLine]]:
         """The lines of these kinds by rank, those of an unknown rank under -1."""
@@ -77,7 +82,7 @@ def ends_of(logs: Sequence[JobLog], ranks: LogRanks) -> LogEnds:
                 fault = _fault(event, ranks)
                 if fault is not None:
                     lines.append(RankLine(rank, fault, event))
-    tails = frozenset((log.file, log.tail.line) for log in logs if log.rank >= 0)
+    tails = {log.file: log.tail for log in logs if log.rank >= 0}
     seen |= {log.rank for log in logs}
     return LogEnds(
         tuple(lines),
