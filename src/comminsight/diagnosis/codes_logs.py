@@ -47,6 +47,7 @@ MISSING_FAULT_ORDER = "missing.fault_order"
 MISSING_KERNEL_LOG = "missing.kernel_log"
 MISSING_LOGS_OF = "missing.logs_of"
 MISSING_PROCESS_RANK = "missing.process_rank"
+EARLIER_LIFE = "missing.earlier_life"
 MISSING_COUNTERS = "missing.counters"
 MISSING_WORLD = "missing.world"
 MISSING_RESOURCE_LIMIT = "missing.resource_limit"
@@ -120,6 +121,7 @@ CODES: dict[str, tuple[str, ...]] = {
     MISSING_KERNEL_LOG: ("hosts",),
     MISSING_LOGS_OF: ("ranks",),
     MISSING_PROCESS_RANK: ("pid", "host"),
+    EARLIER_LIFE: ("n_lines",),
     MISSING_COUNTERS: (),
     MISSING_WORLD: (),
     MISSING_RESOURCE_LIMIT: ("limit",),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from comminsight.analysis.log_lives import last_life
+from comminsight.diagnosis.codes import message
+from comminsight.diagnosis.codes_logs import EARLIER_LIFE
 from comminsight.errors import InputError
-from comminsight.model.job_evidence import JobEvidence, UnreadFile
+from comminsight.model.job_evidence import JobEvidence, JobLog, UnreadFile
 from comminsight.model.ras import RasReading
 from comminsight.model.verdict import Message
 from comminsight.pipeline.evidence_files import NEXT_STEP, EvidenceFiles, sorted_files
@@ -42,13 +45,22 @@ def gather(paths: Sequence[Path], *, world_size: int = 0) -> GatheredEvidence:
         _refuse(files)
     job = _of_dumps(files.dumps, world_size, is_needed=not (logs or answers))
     odd = [UnreadFile(file=str(path), reason=Message(code)) for path, code in files.unknown]
+    lives = last_life(logs)
     job = replace(
         job,
-        logs=tuple(logs),
+        logs=lives,
+        missing=(*job.missing, *_left_out(logs, lives)),
         ras=tuple(answers),
         unread=(*job.unread, *unread, *unread_ras, *odd),
     )
     return GatheredEvidence(job, files)
+
+
+def _left_out(logs: Sequence[JobLog], lives: Sequence[JobLog]) -> Iterator[Message]:
+    """That lines of an earlier life of the job are not looked at."""
+    n_lines = sum(len(log.events) for log in logs) - sum(len(log.events) for log in lives)
+    if n_lines:
+        yield message(EARLIER_LIFE, n_lines=n_lines)
 
 
 def _of_dumps(paths: Sequence[Path], world_size: int, *, is_needed: bool) -> JobEvidence:
