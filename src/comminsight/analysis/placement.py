@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from comminsight.analysis.log_ranks import LogRanks, short_host
+from comminsight.model.bandwidth import BandwidthRow
 from comminsight.model.counters import LinkMap
 from comminsight.model.job_evidence import JobEvidence
 
@@ -43,3 +44,13 @@ def ranks_at(links: LinkMap | None, host: str, device: str) -> tuple[int, ...]:
 def is_used(links: LinkMap | None, host: str, device: str) -> bool:
     """True where the map names the port, or where there is no map to deny it."""
     return links is None or bool(ranks_at(links, host, device))
+
+
+def rails_of(links: LinkMap | None, row: BandwidthRow) -> set[int]:
+    """The rails that the ports of a path, else those of its ranks, belong to; empty where the map
+    does not tell each of them."""
+    every = [one for one in (links.links if links is not None else ()) if one.rail >= 0]
+    by_port = {f"{short_host(one.host)}/{one.device}": one.rail for one in every}
+    by_rank = {one.global_rank: one.rail for one in every}
+    ends = [by_port.get(device) for device in row.devices] or [by_rank.get(r) for r in row.ranks]
+    return set() if None in ends else {rail for rail in ends if rail is not None}

@@ -91,13 +91,13 @@ def pair_tests(
     rng: random.Random, n_hosts: int, n_cards: int, noise: float, slow: dict[str, float]
 ) -> tuple[BandwidthRow, ...]:
     """Each card with its like on other hosts, over a few rounds of random pairs; ``slow`` are the
-    factors of hosts, ports ("h1/c0") and edges ("h1-h2")."""
+    factors of hosts, ports ("h1/c0"), edges ("h1-h2") and rails ("c0")."""
     rows = []
     for _ in range(rng.choice((2, 3, 4))):
         order = rng.sample(range(n_hosts), n_hosts)
         for a, b in zip(order[::2], order[1::2], strict=False):
             for card in range(n_cards):
-                names = {f"h{a}", f"h{b}", f"h{a}/c{card}", f"h{b}/c{card}"}
+                names = {f"h{a}", f"h{b}", f"h{a}/c{card}", f"h{b}/c{card}", f"c{card}"}
                 edge = f"h{min(a, b)}-h{max(a, b)}"
                 factor = max([slow.get(name, 1.0) for name in (*names, edge)])
                 rows.append(
@@ -118,15 +118,15 @@ def test_random_pair_tests_name_the_slow_host_port_or_edge_or_nothing() -> None:
         n_hosts, n_cards = rng.choice((6, 8, 13, 16)), rng.choice((1, 2, 8))
         host, card = rng.randrange(n_hosts), rng.randrange(n_cards)
         other = (host + 1) % n_hosts
-        kind = rng.choice(("healthy", "host", "port", "edge"))
+        kind = rng.choice(("healthy", "host", "port", "edge", "rail"))
         truth = {
             "healthy": "", "host": f"h{host}", "port": f"h{host}/c{card}",
-            "edge": f"h{min(host, other)}-h{max(host, other)}",
+            "edge": f"h{min(host, other)}-h{max(host, other)}", "rail": f"c{card}",
         }[kind]  # fmt: skip
         slow = {truth: rng.choice((1.4, 2.0, 10.0))} if truth else {}
         links = LinkMap(
             links=tuple(
-                Link(global_rank=h * n_cards + c, host=f"h{h}", device=f"c{c}")
+                Link(global_rank=h * n_cards + c, host=f"h{h}", device=f"c{c}", rail=c)
                 for h in range(n_hosts)
                 for c in range(n_cards)
             )
@@ -146,6 +146,8 @@ def is_right(verdict: Verdict, kind: str, host: int, card: int, other: int, n_ca
     node, port = chain[ChainLevel.NODE], chain[ChainLevel.PORT]
     if kind == "port":
         return port == f"h{host}/c{card}" and verdict.culprits == (host * n_cards + card,)
+    if kind == "rail":
+        return port == f"rail {card}" and not verdict.culprits
     if kind == "host":
         is_only_card = n_cards == 1 and port == f"h{host}/c0"
         return is_only_card or (node == f"h{host}" and port == "unknown")

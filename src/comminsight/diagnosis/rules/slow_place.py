@@ -16,7 +16,7 @@ from comminsight.analysis.bandwidth import (
 )
 from comminsight.analysis.fallen_bandwidth import FallenPaths, fallen_paths, fits_around
 from comminsight.analysis.log_ranks import short_host
-from comminsight.analysis.placement import ranks_at
+from comminsight.analysis.placement import rails_of, ranks_at
 from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
@@ -27,6 +27,7 @@ from comminsight.model.verdict import Cause, Confidence, Evidence, Verdict
 
 RULE = "slow_place"
 MIN_SLOW = 2  # paths, of which a place is what they have in common
+MIN_RAIL_HOSTS = 3  # of a rail that is slow as a whole
 MIN_NORMAL = 2  # paths by which both ends of a slow one are cleared
 MAX_NAMED = 8  # a longer list of suspects points at nobody
 
@@ -76,12 +77,38 @@ def _judged(job: JobEvidence, paths: ComparedPaths) -> Iterator[Verdict]:
         yield _place_verdict(job, paths, places.pop(), ranks)
     elif len(paths.slow) >= MIN_SLOW and not places and len(ranks) == 1:
         yield _rank_verdict(job, paths, ranks.pop())
+    elif not places and (rail := _common_rail(job, paths)) is not None:
+        yield _rail_verdict(job, paths, f"rail {rail}")
     elif len(paths.slow) == 1 and paths.slow[0].comm_label:
         yield _path_verdict(job, paths, Confidence.LOW)
     elif 0 < len(places) <= MAX_NAMED:
         missing = [message(codes.MISSING_ROUNDS, places=sorted(places))]
         swap = [message(codes.SWAP_PAIRS, places=sorted(places))]
         yield abstained(job, RULE, [_candidates(paths, places)], missing, swap)
+
+
+def _common_rail(job: JobEvidence, paths: ComparedPaths) -> int | None:
+    """The one rail of all slow paths, between at least three hosts, and of none of the others."""
+    rails = [rails_of(job.links, row) for row in paths.slow]
+    hosts = {host for row in paths.slow for host in row.hosts}
+    if any(one != rails[0] or len(one) != 1 for one in rails) or len(hosts) < MIN_RAIL_HOSTS:
+        return None
+    is_elsewhere = any(rails[0] & rails_of(job.links, row) for row in paths.normal)
+    return None if is_elsewhere or not paths.normal else min(rails[0])
+
+
+def _rail_verdict(job: JobEvidence, paths: ComparedPaths, rail: str) -> Verdict:
+    found = Finding(
+        rule=RULE,
+        cause=Cause.SLOW_LINK,
+        confidence=Confidence.MEDIUM,
+        victims=tuple(sorted({rank for row in paths.slow for rank in row.ranks})),
+        place=Place(port=rail),
+        evidence=(_slow_said(paths, rail), _place_said(paths, rail)),
+        missing=(message(codes.MISSING_PORT_COUNTERS),),
+        measures=_measures(paths),
+    )
+    return link_verdict(job, found)
 
 
 def _n_partners(paths: ComparedPaths, place: str) -> int:
