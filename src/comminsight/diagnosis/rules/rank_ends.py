@@ -17,6 +17,7 @@ from comminsight.diagnosis.logged_ends import (
     fault_evidence,
     missing_order,
     not_ended,
+    status_of_rank,
 )
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.ranges import missing_ranks
@@ -69,13 +70,18 @@ def _finding(job: JobEvidence, origin: LogOrigin, lines: tuple[RankLine, ...]) -
 
 
 def _confidence(origin: LogOrigin) -> Confidence:
-    """High for what no program survives and stamps put before every echo."""
+    """High for what no program survives and stamps put before every echo, low for an exception of
+    which nothing but its traceback tells."""
     if origin.left:
         return Confidence.MEDIUM
     fault = origin.first[0].fault
     if fault.name == "vanished":
         return Confidence.LOW
-    return Confidence.HIGH if origin.is_ordered and fault.is_fatal else Confidence.MEDIUM
+    if origin.is_ordered and fault.is_fatal:
+        return Confidence.HIGH
+    # a program may catch an exception: somebody saw it end, or stamps put it before all else
+    is_seen = origin.is_ordered or bool(status_of_rank(origin, origin.first[0].rank))
+    return Confidence.MEDIUM if fault.is_fatal or is_seen else Confidence.LOW
 
 
 def _evidence(origin: LogOrigin, culprits: tuple[int, ...]) -> Iterator[Evidence]:
