@@ -13,8 +13,10 @@ from comminsight.analysis.log_versions import (
     are_all_inside,
     is_one_behind,
     printed_versions,
+    version_of,
     version_text,
 )
+from comminsight.analysis.ras_sides import still_sides
 from comminsight.diagnosis import codes_logs as logs
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
@@ -47,7 +49,7 @@ def known_versions_rule(job: JobEvidence) -> Iterator[Claim]:
     if not job.logs:
         return
     printed = printed_versions(job.logs, ranks_of(job.logs, job.world_size))
-    versions = {one.version for one in printed}
+    versions = {one.version for one in printed} | set(_asked(job))
     if len(versions) != 1:
         return
     version = versions.pop()
@@ -60,7 +62,9 @@ def known_versions_rule(job: JobEvidence) -> Iterator[Claim]:
             )  # fmt: skip
             found = Finding(
                 rule=RULE, cause=Cause.KNOWN_BAD_VERSION, confidence=Confidence.MEDIUM,
-                evidence=(Evidence(kind="log", message=said, text=printed[0].event.text),),
+                evidence=(
+                    Evidence(kind="log", message=said, text=printed[0].event.text if printed else ""),
+                ),
                 next_actions=(message(logs.UPGRADE_NCCL, fixed_in=fixed),),
             )  # fmt: skip
             yield Claim(link_verdict(job, found))
@@ -70,9 +74,22 @@ def _lacks_net(job: JobEvidence) -> bool:
     return any(True for _ in events_with(job.logs, [LogCode.NCCL_NO_NET]))
 
 
+def _asked(job: JobEvidence) -> Iterator[Version]:
+    """Versions that RAS answered with."""
+    for reading in job.ras:
+        if (version := version_of(reading.answer.nccl_version)) is not None:
+            yield version
+
+
 def _lags_on_arm(job: JobEvidence) -> bool:
-    is_arm = architectures(job.logs) == {"aarch64"}
-    return is_arm and job.hang is not None and is_one_behind(job.hang, job.communicators)
+    if architectures(job.logs) != {"aarch64"}:
+        return False
+    if job.hang is not None:
+        return is_one_behind(job.hang, job.communicators)
+    return any(
+        same and sides.n_behind == 1 and sides.n_launched_ahead == sides.n_launched + 1
+        for sides, _, same in still_sides(job.ras)
+    )
 
 
 def _is_all_stuck(job: JobEvidence) -> bool:

@@ -79,3 +79,26 @@ def test_equal_counts_and_a_view_of_the_ranks_leave_ras_nothing_to_say() -> None
     job = JobEvidence(ras=(reading(LATE, 1), reading(LATE, 4)), hang=event(8, []))
     assert list(ras_rule(job)) == []
     assert [v.cause for v in judge_job(job)] != [Cause.RANK_NOT_ENTERED]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "counts", "is_told"),
+    [
+        ("aarch64", LATE, True),
+        ("x86_64", LATE, False),
+        ("aarch64", [501, 501, 490, 501, 501, 501, 501, 501], False),  # many ops behind
+    ],
+)
+def test_a_version_that_is_known_for_one_rank_one_op_behind(
+    architecture: str, counts: list[int], is_told: bool
+) -> None:
+    host = LogEvent(
+        code=LogCode.HOST_ARCHITECTURE, file="uname", line=1, text="Linux",
+        values={"architecture": architecture},
+    )  # fmt: skip
+    job = JobEvidence(
+        ras=(reading(counts, 1), reading(counts, 5)), logs=(JobLog(file="uname", events=(host,)),)
+    )
+    also = [Cause.KNOWN_BAD_VERSION] if is_told else []
+    assert [one.cause for one in judge_job(job)] == [Cause.RANK_NOT_ENTERED, *also]
+    assert judge_job(job)[0].culprits == (2,)
