@@ -86,6 +86,14 @@ def test_the_origin_in_each_form_of_the_dump(
     assert bool(report.frames) == (pattern == "rank_*" and scenario != "healthy")
 
 
+@needs_own
+def test_two_runs_in_one_folder_are_judged_by_the_last(tmp_path: Path) -> None:
+    """The sample keeps dumps of a second run of the same job beside those of the first."""
+    verdict = diagnose_flight_recorder([OWN / "missing"]).verdict
+    assert (verdict.cause, verdict.culprits) == (Cause.CONTROL_FLOW_SKIP, (3,))
+    assert sum(one.code == "missing.file" for one in verdict.missing) == 8
+
+
 def test_sixteen_ranks_of_two_thousand_entries_take_a_second(tmp_path: Path) -> None:
     """Or, where others crowd the machine, five times what bare unpickling in C takes."""
     job = parallel_job(2, 2, 4, n_steps=100)

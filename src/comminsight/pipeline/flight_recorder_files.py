@@ -6,7 +6,6 @@ can be; the name of the file decides among them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,10 +24,8 @@ from comminsight.format.pickle_rows import Layouts
 from comminsight.format.safe_pickle import MAX_BYTES
 from comminsight.model.job_evidence import UnreadFile
 from comminsight.model.verdict import Message
+from comminsight.pipeline.flight_recorder_attempts import AFTER_RANK, NUMBER, settled
 from comminsight.pipeline.regular_file import read_regular
-
-_AFTER_RANK = re.compile(r"rank[_\-.=]?(\d{1,7})(?!\d)", re.ASCII | re.IGNORECASE)
-_NUMBER = re.compile(r"(?<!\d)\d{1,7}(?!\d)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +37,11 @@ class RankDump:
     dump: FlightDump
     source: str
     written_ns: int = 0
+
+    @property
+    def newest_ns(self) -> int:
+        """When its newest call was made; 0 where it has none."""
+        return self.dump.newest_ns
 
 
 class ReadDumps(NamedTuple):
@@ -69,23 +71,24 @@ def read_dumps(paths: Iterable[Path]) -> ReadDumps:
     read = _Reading()
     for path, is_given in _files(paths):
         read.take(path, is_given=is_given)
-    if not read.found:
+    chosen = settled(read.dumps, _is_same, _better)
+    bad = read.bad | {Path(source): _disagreement(source) for source in chosen.disagreeing}
+    bad |= {Path(source): _other_moment(source) for source in chosen.earlier}
+    if not chosen.found:
         named = ", ".join(map(str, paths)) if isinstance(paths, Sequence) else ""
         nothing = InputError("no Flight Recorder dump in it", path=named, next_step=NEXT_STEP)
-        raise next(iter(read.bad.values())).error if read.bad else nothing
-    dumps = [read.found[rank] for rank in sorted(read.found)]
-    unread = [_unread(path, bad, dumps) for path, bad in read.bad.items()]
-    return ReadDumps(dumps, read.others, unread)
+        raise next(iter(bad.values())).error if bad else nothing
+    dumps = [chosen.found[rank] for rank in sorted(chosen.found)]
+    return ReadDumps(dumps, read.others, [_unread(path, one, dumps) for path, one in bad.items()])
 
 
 class _Reading:
-    """What was found so far."""
+    """What was read so far."""
 
     def __init__(self) -> None:
-        self.found: dict[int, RankDump] = {}
+        self.dumps: list[RankDump] = []
         self.others: list[str] = []
         self.bad: dict[Path, _BadDumpError] = {}
-        self._disagreeing: set[int] = set()
         self._layouts = Layouts()
 
     def take(self, path: Path, *, is_given: bool) -> None:
@@ -95,23 +98,11 @@ class _Reading:
             if not is_given and not is_flight_recorder(data):
                 self.others.append(path.name)
                 return
-            self._add(path, _dump(path, data, self._layouts))
+            dump = _dump(path, data, self._layouts)
+            one = RankDump(rank_of(path, dump), dump, str(path), _written_ns(path, dump))
+            self.dumps.append(one)
         except _BadDumpError as bad:
             self.bad[path] = bad
-
-    def _add(self, path: Path, dump: FlightDump) -> None:
-        one = RankDump(rank_of(path, dump), dump, str(path), _written_ns(path, dump))
-        known = self.found.get(one.global_rank)
-        if one.global_rank in self._disagreeing:
-            raise _BadDumpError("unread.disagrees", _disagreement(one, one))
-        if known is None or _outline(known.dump) == _outline(dump):
-            self.found[one.global_rank] = one if known is None else _better(known, one)
-            return
-        bad = _BadDumpError("unread.disagrees", _disagreement(known, one))
-        self._disagreeing.add(one.global_rank)
-        del self.found[one.global_rank]
-        self.bad[Path(known.source)] = bad
-        raise bad
 
 
 def _dump(path: Path, data: bytes, layouts: Layouts) -> FlightDump:
@@ -130,11 +121,11 @@ def _unread(path: Path, bad: _BadDumpError, dumps: Sequence[RankDump]) -> Unread
 def rank_by_name(name: str, others: Iterable[str]) -> int:
     """The rank of a dump that its name alone can tell: what follows the word, or the number in
     which it differs from dumps of the same naming; -1 where neither is there."""
-    numbers = _AFTER_RANK.findall(name)
+    numbers = AFTER_RANK.findall(name)
     if not numbers:
-        form = _NUMBER.sub("#", name)
-        is_like = any(_NUMBER.sub("#", other) == form for other in others)
-        numbers = _NUMBER.findall(name) if is_like and form.count("#") == 1 else []
+        form = NUMBER.sub("#", name)
+        is_like = any(NUMBER.sub("#", other) == form for other in others)
+        numbers = NUMBER.findall(name) if is_like and form.count("#") == 1 else []
     return int(numbers[0]) if numbers and int(numbers[0]) < MAX_RANKS else -1
 
 
@@ -170,8 +161,8 @@ def possible_ranks(dump: FlightDump) -> frozenset[int] | None:
 
 def numbers_in(name: str) -> list[int]:
     """What may be the rank in the name of a file: what follows the word, then from the end."""
-    after = [int(m) for m in _AFTER_RANK.findall(name)]
-    return after + [int(m) for m in reversed(_NUMBER.findall(name))]
+    after = [int(m) for m in AFTER_RANK.findall(name)]
+    return after + [int(m) for m in reversed(NUMBER.findall(name))]
 
 
 def _files(paths: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
@@ -224,11 +215,21 @@ def _better(known: RankDump, one: RankDump) -> RankDump:
     return one if has_frames else known
 
 
-def _disagreement(known: RankDump, one: RankDump) -> InputError:
-    return InputError(
-        f"two dumps of rank {one.global_rank} that differ: {known.source}, {one.source}",
+def _is_same(known: RankDump, one: RankDump) -> bool:
+    return _outline(known.dump) == _outline(one.dump)
+
+
+def _disagreement(source: str) -> _BadDumpError:
+    error = InputError(
+        "another dump of its rank and moment differs", path=source,
         next_step="give the dumps of one attempt alone, one file per rank",
-    )
+    )  # fmt: skip
+    return _BadDumpError("unread.disagrees", error)
+
+
+def _other_moment(source: str) -> _BadDumpError:
+    error = InputError("is of an earlier moment or attempt", path=source, next_step=NEXT_STEP)
+    return _BadDumpError("unread.other_moment", error)
 
 
 def _outline(dump: FlightDump) -> list[tuple[int, int]]:

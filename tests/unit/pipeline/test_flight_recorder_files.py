@@ -75,7 +75,9 @@ def test_a_rank_that_nothing_tells_is_an_error_with_a_next_step(tmp_path: Path) 
     assert "dump_rank_3" in caught.value.next_step
 
 
-def test_two_forms_of_one_dump_are_one(job: FlightJob, tmp_path: Path) -> None:
+def test_two_forms_of_one_dump_are_one(tmp_path: Path) -> None:
+    """That with the frames of the calls in flight is taken."""
+    job = parallel_job(2, 2, 1, host_stops={3: 20}).play()
     write_dumps(tmp_path, job, name="rank_{}.json", is_json=True)
     (with_frames, *_) = write_dumps(tmp_path, job, ranks=[0], name="rank_{}")
     dumps, *_ = read_dumps([tmp_path])
@@ -83,20 +85,37 @@ def test_two_forms_of_one_dump_are_one(job: FlightJob, tmp_path: Path) -> None:
     assert dumps[0].source == str(with_frames)
 
 
-def test_two_dumps_of_a_rank_that_differ_tell_nothing_of_it(job: FlightJob, tmp_path: Path) -> None:
+def test_two_dumps_of_a_rank_and_moment_that_differ_tell_nothing_of_it(
+    job: FlightJob, tmp_path: Path
+) -> None:
     write_dumps(tmp_path, job, name="rank_{}")
-    later = job.dump(1)
-    later["entries"] = later["entries"][:-1]
-    for name in ("later_rank_1", "z_rank_1"):
-        (tmp_path / name).write_bytes(torch_pickle(later))
+    other = job.dump(1)
+    other["entries"] = other["entries"][:-1]
+    (tmp_path / "rank_01").write_bytes(torch_pickle(other))
     dumps, _, unread = read_dumps([tmp_path])
     assert [one.global_rank for one in dumps] == [0, 2, 3]
-    assert sorted(Path(one.file).name for one in unread) == [
-        "later_rank_1", "rank_1", "z_rank_1",
-    ]  # fmt: skip
+    assert sorted(Path(one.file).name for one in unread) == ["rank_01", "rank_1"]
     assert {(one.rank, one.reason.code) for one in unread} == {(1, "unread.disagrees")}
-    with pytest.raises(InputError, match=r"two dumps of rank 1 that differ: .*later_rank_1"):
-        read_dumps([tmp_path / "rank_1", tmp_path / "later_rank_1"])
+    with pytest.raises(InputError, match=r"rank_0?1: another dump of its rank and moment differs"):
+        read_dumps([tmp_path / "rank_1", tmp_path / "rank_01"])
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_of_several_moments_the_last_whole_one_is_taken(
+    job: FlightJob, tmp_path: Path, is_whole: bool
+) -> None:
+    """Whole: of all ranks. Of one rank alone, a later dump does not stand for the job."""
+    write_dumps(tmp_path, job, name="first_rank_{}", ring=3)
+    for rank in range(4) if is_whole else [1]:
+        later = job.dump(rank)
+        for entry in later["entries"]:
+            entry["time_created_ns"] += 1000
+        (tmp_path / f"second_rank_{rank}").write_bytes(torch_pickle(later))
+    dumps, _, unread = read_dumps([tmp_path])
+    taken = {Path(one.source).name.split("_")[0] for one in dumps}
+    assert (len(dumps), taken) == (4, {"second" if is_whole else "first"})
+    assert len(unread) == (4 if is_whole else 1)
+    assert {one.reason.code for one in unread} == {"unread.other_moment"}
 
 
 def test_what_is_no_dump_is_passed_over_in_a_folder_and_refused_by_name(
