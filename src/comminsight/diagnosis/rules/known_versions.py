@@ -53,6 +53,7 @@ def known_versions_rule(job: JobEvidence) -> Iterator[Claim]:
     if len(versions) != 1:
         return
     version = versions.pop()
+    line = printed[0].event.text if printed else ""
     for fault in KNOWN_FAULTS:
         if fault.has(version) and fault.shows(job):
             fixed = version_text(fault.fixed) if any(fault.fixed) else ""
@@ -62,9 +63,7 @@ def known_versions_rule(job: JobEvidence) -> Iterator[Claim]:
             )  # fmt: skip
             found = Finding(
                 rule=RULE, cause=Cause.KNOWN_BAD_VERSION, confidence=Confidence.MEDIUM,
-                evidence=(
-                    Evidence(kind="log", message=said, text=printed[0].event.text if printed else ""),
-                ),
+                evidence=(Evidence(kind="log", message=said, text=line),),
                 next_actions=(message(logs.UPGRADE_NCCL, fixed_in=fixed),),
             )  # fmt: skip
             yield Claim(link_verdict(job, found))
