@@ -73,11 +73,12 @@ def _fit(rows: Sequence[BandwidthRow]) -> AlphaBeta | None:
 
 
 def _series(rows: Iterable[BandwidthRow]) -> list[Series]:
-    """Of each op and path the largest size that was moved in enough windows, in their order."""
-    found: dict[tuple[int, Path], dict[int, Series]] = defaultdict(lambda: defaultdict(list))
+    """Of each op, path and algorithm the largest size moved in enough windows, in their order."""
+    found: dict[tuple[object, ...], dict[int, Series]] = defaultdict(lambda: defaultdict(list))
     for row in usable(rows):
         if row.first_step >= 0:
-            found[row.op, path_of(row)][row.size_bytes].append(row)
+            kind = row.op, path_of(row), row.algorithm, row.protocol
+            found[kind][row.size_bytes].append(row)
     series = []
     for sizes in found.values():
         enough = [size for size, own in sizes.items() if len(own) >= 2 * MIN_SIDE]

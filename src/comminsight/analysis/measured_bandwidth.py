@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from itertools import pairwise
 
 import numpy as np
@@ -18,7 +19,7 @@ from comminsight.analysis.alignment import AlignedStep
 from comminsight.analysis.matching import IS_ROOTED, Instances
 from comminsight.analysis.measures import Clock, RunSources, run_sources, step_instances
 from comminsight.model.bandwidth import BandwidthRow, bus_factor
-from comminsight.model.ops import TimingSource
+from comminsight.model.ops import Algorithm, Protocol, TimingSource
 from comminsight.model.topology import Communicator
 from comminsight.model.trace import RunTrace
 
@@ -31,6 +32,16 @@ _LOWEST = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, slots=True)
+class Manner:
+    """How each row of a window's ops ran; arrays ``(n_ops,)``. ``is_end_seen`` is false where the
+    end is only known from the return of a wait; ``algo`` and ``proto`` are 0 where unknown."""
+
+    is_end_seen: np.ndarray
+    algo: np.ndarray
+    proto: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
 class Transfers:
     """Whole op instances with the time that they moved; arrays ``(n,)``. ``pair`` numbers the two
     members of a P2P op, 0 for a collective; ``n_left_out`` are the instances without such a time.
@@ -40,12 +51,14 @@ class Transfers:
     size_bytes: np.ndarray
     comm_id: np.ndarray
     pair: np.ndarray
+    algo: np.ndarray
+    proto: np.ndarray
     transfer_ns: np.ndarray
     n_left_out: int = 0
 
 
-def transfers(found: Instances, is_end_seen: np.ndarray) -> Transfers:
-    """The transfers of a window; ``is_end_seen`` per row of ``found.ops``. An op that ends for its
+def transfers(found: Instances, manner: Manner) -> Transfers:
+    """The transfers of a window; ``manner`` per row of ``found.ops``. An op that ends for its
     members one by one (a broadcast) has ended with the last of them, any other with the first:
     later ends are the members' own."""
     n, ops = found.n_instances, found.ops
@@ -54,7 +67,7 @@ def transfers(found: Instances, is_end_seen: np.ndarray) -> Transfers:
     begin_ns, end_ns = _last_start_ns(found), _ends_ns(found, row)
     transfer_ns = end_ns - np.maximum(begin_ns, _queued_until_ns(found, row, end_ns))
     is_whole = (found.n_members == found.expected) & found.is_evidence & ~found.is_mismatched
-    is_bound = ~is_end_seen | ops.is_untimed | ops.is_folded
+    is_bound = ~manner.is_end_seen | ops.is_untimed | ops.is_folded
     bound = np.bincount(found.instance[is_bound], minlength=n) > 0
     good = is_whole & ~bound & (transfer_ns >= MIN_TRANSFER_NS) & (ops.size_bytes[row] > 0)
     kept = row[good]
@@ -63,6 +76,8 @@ def transfers(found: Instances, is_end_seen: np.ndarray) -> Transfers:
         size_bytes=ops.size_bytes[kept],
         comm_id=ops.comm_id[kept],
         pair=np.where(found.is_p2p[good], _pair(ops.comm_rank[kept], ops.peer[kept]), 0),
+        algo=manner.algo[kept],
+        proto=manner.proto[kept],
         transfer_ns=transfer_ns[good],
         n_left_out=n - len(kept),
     )
@@ -117,18 +132,20 @@ def run_bandwidth(
 
 def _transfers_of(run: RunSources, step: AlignedStep) -> Transfers:
     found = step_instances(run, step)[0]
-    return transfers(found, _ends_seen(run, step, found))
+    return transfers(found, _manner(run, step, found))
 
 
-def _ends_seen(run: RunSources, step: AlignedStep, found: Instances) -> np.ndarray:
-    """False for rows whose end is only known from the return of a wait."""
-    ops, seen = found.ops, np.zeros(found.ops.n_ops, bool)
+def _manner(run: RunSources, step: AlignedStep, found: Instances) -> Manner:
+    ops, n = found.ops, found.ops.n_ops
+    made = Manner(np.zeros(n, bool), np.zeros(n, np.int64), np.zeros(n, np.int64))
     edges = np.flatnonzero(np.diff(ops.rank, prepend=-1, append=-1)).tolist()
     for first, last in pairwise(edges):
         rank = run.global_ranks[int(ops.rank[first])]
-        source = run.sessions[step.members[rank].session_id].trace.ops["timing_source"]
-        seen[first:last] = source[ops.row[first:last]] != TimingSource.HOST_WAIT
-    return seen
+        source, rows = run.sessions[step.members[rank].session_id].trace.ops, ops.row[first:last]
+        made.is_end_seen[first:last] = source["timing_source"][rows] != TimingSource.HOST_WAIT
+        made.algo[first:last] = source["algo"][rows]
+        made.proto[first:last] = source["proto"][rows]
+    return made
 
 
 def _windows(steps: Sequence[AlignedStep]) -> Iterator[Sequence[AlignedStep]]:
@@ -146,9 +163,9 @@ def bandwidth_rows(
     *,
     steps: tuple[int, int] = (-1, -1),
 ) -> tuple[BandwidthRow, ...]:
-    """One row per op, size and communicator or pair; ``hosts`` by global rank, ``steps`` the first
-    and the last one."""
-    names = ("op", "size_bytes", "comm_id", "pair")
+    """One row per op, size, communicator or pair, algorithm and protocol; ``hosts`` by global rank,
+    ``steps`` the first and the last one."""
+    names = ("op", "size_bytes", "comm_id", "pair", "algo", "proto")
     keys = np.stack(
         [np.concatenate([getattr(one, name) for one in moved]) for name in names], axis=1
     )
@@ -171,7 +188,7 @@ def _row(
     hosts: Mapping[int, str],
     steps: tuple[int, int],
 ) -> BandwidthRow:
-    op, size_bytes, comm_id, pair = kind
+    op, size_bytes, comm_id, pair, algo, proto = kind
     communicator = communicators[comm_id]
     ranks = _members(communicator, pair)
     busbw_gbs = size_bytes / transfer_ns * bus_factor(op, len(ranks))
@@ -179,9 +196,16 @@ def _row(
     named = tuple(sorted({host for rank in ranks if (host := hosts.get(rank, ""))}))
     return BandwidthRow(
         op=op, size_bytes=size_bytes, busbw_gbs=middle, ranks=ranks, hosts=named,
+        algorithm=_name(Algorithm, algo), protocol=_name(Protocol, proto),
         comm_label=communicator.label, n_ops=len(transfer_ns), low_gbs=low, high_gbs=high,
         first_step=steps[0], last_step=steps[1],
     )  # fmt: skip
+
+
+def _name(kind: type[IntEnum], value: int) -> str:
+    """The name of a value, "" where it is unknown."""
+    known = {member.value: member.name for member in kind}
+    return known.get(value, "") if value else ""
 
 
 def _members(communicator: Communicator, pair: int) -> tuple[int, ...]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from comminsight.analysis.alignment import align_steps
 from comminsight.analysis.measured_bandwidth import run_bandwidth
 from comminsight.model.bandwidth import BandwidthRow, bus_factor
-from comminsight.model.ops import Op
+from comminsight.model.ops import Algorithm, Op, Protocol
 from comminsight.sim import LateRank, SlowLink, megatron_layout, run_trace, simulate
 from comminsight.sim.faults import Fault
 
@@ -57,3 +58,12 @@ def test_rows_stand_in_windows_of_steps() -> None:
     windows = sorted({(row.first_step, row.last_step) for row in rows})
     assert len(windows) == 8
     assert all(last - first == 4 for first, last in windows)
+
+
+def test_algorithms_stand_apart() -> None:
+    trace = run_trace(simulate(LAYOUT, steps=10, seed=3))
+    for rank in trace.ranks:
+        rank.ops["algo"] = np.where(rank.ops["match_seq"] % 2, Algorithm.RING, Algorithm.TREE)
+        rank.ops["proto"] = np.where(rank.ops["match_seq"] % 2, Protocol.SIMPLE, Protocol.UNKNOWN)
+    rows = run_bandwidth(trace, align_steps(trace))
+    assert {(row.algorithm, row.protocol) for row in rows} == {("RING", "SIMPLE"), ("TREE", "")}
