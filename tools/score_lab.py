@@ -32,8 +32,10 @@ def chosen(options: argparse.Namespace) -> list[Case]:
     if options.kind and options.seed is not None:
         return [draw_case(options.kind, options.seed)]
     kinds = [options.kind] if options.kind else [*FAULTS, *SILENT]
-    cases = [draw_case(kind, seed) for seed in range(options.seeds) for kind in kinds]
-    more = range(options.seeds, options.healthy) if "healthy" in kinds else ()
+    first = options.first_seed
+    seeds = range(first, first + options.seeds)
+    more = range(seeds.stop, first + options.healthy) if "healthy" in kinds else ()
+    cases = [draw_case(kind, seed) for seed in seeds for kind in kinds]
     return [*cases, *(draw_case("healthy", seed) for seed in more)]
 
 
@@ -66,6 +68,7 @@ def main() -> int:
     parser.add_argument("--kind", choices=list(KINDS))
     parser.add_argument("--seed", type=int, help="this seed of the kind only")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="seeds of every kind")
+    parser.add_argument("--first-seed", type=int, default=0, help="the first of these seeds")
     parser.add_argument("--healthy", type=int, default=HEALTHY, help="healthy runs")
     parser.add_argument("--at-once", type=int, default=4, help="jobs at a time")
     parser.add_argument("--keep", type=Path, help="keep the runs in this folder")
