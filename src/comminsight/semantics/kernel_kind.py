@@ -11,7 +11,9 @@ import re
 
 from comminsight.model.activity import ActivityKind
 
-_LIBRARY = re.compile(r"(^|[^a-z])(nccl|rccl|hccl|oneccl|gloo|ucc)(?=:|dev|kernel|generic)", re.ASCII)
+_LIBRARY = re.compile(
+    r"(^|[^a-z])(nccl|rccl|hccl|oneccl|gloo|ucc)(?=:|dev|kernel|generic)", re.ASCII
+)
 _OWN = re.compile(
     r"cross_device_reduce|(^|::|_)deep_ep|deepep|nvshmem|internode::(dispatch|combine)"
     r"|intranode::(dispatch|combine)|multimem_all_|(one|two)_shot_all_reduce|trtllm_all_?reduce"
