@@ -66,6 +66,7 @@ RAS_UNRECORDED = "evidence.ras_unrecorded"
 RAS_OTHER_PROCESS = "evidence.ras_other_process"
 RAS_MORE = "evidence.ras_more"
 EXPLAINS = "evidence.explains"
+EXPLAINS_CAUSE = "evidence.explains_cause"
 
 MISSING_RANKS = "missing.ranks"
 MISSING_KERNEL_EVENTS = "missing.kernel_events"
@@ -210,6 +211,7 @@ CODES: dict[str, tuple[str, ...]] = {
     RAS_MORE: ("n",),
     # a statement of another rule that follows from this verdict
     EXPLAINS: ("cause", "ranks"),
+    EXPLAINS_CAUSE: ("cause",),
     MISSING_RANKS: ("ranks",),
     MISSING_RECORDS: ("ranks", "lost"),
     # what these ranks recorded last: their process did not close its records, and has no box here

@@ -86,7 +86,9 @@ def _with_consequences(claim: Claim, dropped: Sequence[Claim]) -> Verdict:
 
 
 def _explained(verdict: Verdict) -> Evidence:
-    said = message(codes.EXPLAINS, cause=verdict.cause.value, ranks=list(verdict.culprits))
+    said = message(codes.EXPLAINS_CAUSE, cause=verdict.cause.value)
+    if verdict.culprits:
+        said = message(codes.EXPLAINS, cause=verdict.cause.value, ranks=list(verdict.culprits))
     return Evidence(kind="verdict", message=said)
 
 

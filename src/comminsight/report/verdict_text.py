@@ -230,7 +230,10 @@ def _block_heading(verdict: Verdict) -> str:
         return "end"
     if verdict.cause in HANG_CAUSES or verdict.rule == HANG_RULE:
         return "hang"
-    return "culprit" if verdict.culprits else "speed"
+    if verdict.culprits:
+        return "culprit"
+    is_speed = verdict.cause in SLOW_CAUSES or verdict.first_step >= 0
+    return "speed" if is_speed or verdict.cause is Cause.NO_VERDICT else "found"
 
 
 def _identity_rows(
