@@ -109,10 +109,10 @@ def _counters(seen: LogHang) -> Iterator[Evidence]:
 
 
 def _lines(seen: LogHang) -> Iterator[Evidence]:
-    """The first lines with which ranks gave up, word for word."""
-    alike: dict[tuple[str, int, int], list[Waited]] = defaultdict(list)
+    """The limits that ran out, each with the first line that tells it, word for word."""
+    alike: dict[int, list[Waited]] = defaultdict(list)
     for one in seen.waited:
-        alike[one.op, one.seq, one.limit_ns].append(one)
+        alike[one.limit_ns].append(one)
     for waited in list(alike.values())[:MAX_LINES]:
         ranks = sorted({one.rank for one in waited if one.rank >= 0})
         said = message(

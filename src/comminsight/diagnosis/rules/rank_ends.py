@@ -111,7 +111,8 @@ def _actions(origin: LogOrigin, culprits: tuple[int, ...], hosts: list[str]) -> 
         yield message(logs.COMPARE_BATCHES, ranks=list(culprits))
         return
     yield message(codes.READ_FIRST_ERROR, ranks=list(culprits))
-    yield message(codes.READ_KERNEL_LOG, hosts=hosts)
+    if hosts:
+        yield message(codes.READ_KERNEL_LOG, hosts=hosts)
     if origin.ends.unyielding:
         yield message(logs.END_HARD, ranks=sorted(origin.ends.unyielding))
 
