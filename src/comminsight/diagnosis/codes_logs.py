@@ -7,6 +7,7 @@ LOG_ECHOES = "evidence.log_echoes"
 NAMELESS_FAULT = "evidence.nameless_fault"
 FAULT_SURVIVED = "evidence.fault_survived"
 NOT_ENDED = "evidence.not_ended"
+BARRIER_MISSED = "evidence.barrier_missed"
 SILENT_RANKS = "evidence.silent_ranks"
 LOG_COUNTERS = "evidence.log_counters"
 WATCHER_STOOD = "evidence.watcher_stood"
@@ -81,6 +82,7 @@ CODES: dict[str, tuple[str, ...]] = {
     NAMELESS_FAULT: ("fault", "source", "line", "host", "pid"),
     FAULT_SURVIVED: ("rank", "fault", "source", "line"),
     NOT_ENDED: ("ranks", "source", "line"),
+    BARRIER_MISSED: ("ranks", "limit_ns"),
     SILENT_RANKS: ("ranks",),
     LOG_COUNTERS: ("ranks", "comm", "enqueued", "completed"),
     WATCHER_STOOD: ("ranks", "ran_ns", "limit_ns"),

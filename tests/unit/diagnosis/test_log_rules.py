@@ -8,6 +8,7 @@ import pytest
 from comminsight.diagnosis import codes_logs
 from comminsight.diagnosis.rules.heartbeat import heartbeat_rule
 from comminsight.diagnosis.rules.init_network import init_network_rule
+from comminsight.diagnosis.rules.monitored_barrier import monitored_barrier_rule
 from comminsight.diagnosis.rules.plugin_fallback import plugin_fallback_rule
 from comminsight.diagnosis.rules.rdma_memory import rdma_memory_rule
 from comminsight.diagnosis.rules.shared_memory import shared_memory_rule
@@ -93,6 +94,31 @@ def test_bus_errors_beside_another_fault_are_not_laid_to_shared_memory() -> None
         Cause.SHM_EXHAUSTED
     ]
     assert causes(shared_memory_rule, *known, *lines, "[rank1]: CUDA error: odd fault") == []
+
+
+FAILED = "[rank0]: [Rank 0]: Ranks {} failed to pass monitoredBarrier in 2000 ms"
+REACHED = (
+    "[rank{0}]: Rank {0} successfully reached monitoredBarrier, but received errors while waiting "
+    "for send/recv from rank 0. Please check"
+)
+
+
+@pytest.mark.parametrize(
+    ("failed", "reached", "found"),
+    [
+        ("2, 5", (1, 3, 4), [(Cause.RANK_NOT_ENTERED, (2, 5))]),
+        # a rank of which nobody knows: the group may be another one, with numbers of its own
+        ("2, 5", (1, 3), []),
+        ("2", (1,), []),
+    ],
+)
+def test_who_missed_a_barrier_of_all_ranks(
+    failed: str, reached: tuple[int, ...], found: list[tuple[Cause, tuple[int, ...]]]
+) -> None:
+    lines = [FAILED.format(failed), *(REACHED.format(rank) for rank in reached)]
+    job = JobEvidence(world_size=6, logs=(job_log(*lines),))
+    verdicts = [claim.verdict for claim in monitored_barrier_rule(job)]
+    assert [(verdict.cause, verdict.culprits) for verdict in verdicts] == found
 
 
 BEAT = (

@@ -31,6 +31,7 @@ from comminsight.diagnosis.rules.logged_calls import logged_calls_rule
 from comminsight.diagnosis.rules.logged_work import logged_work_rule
 from comminsight.diagnosis.rules.many_hosts import many_hosts_rule
 from comminsight.diagnosis.rules.mismatch_echo import mismatch_echo_rule
+from comminsight.diagnosis.rules.monitored_barrier import monitored_barrier_rule
 from comminsight.diagnosis.rules.mtu import mtu_rule
 from comminsight.diagnosis.rules.nic_shared import nic_shared_rule
 from comminsight.diagnosis.rules.no_overlap import no_overlap_rule
@@ -89,6 +90,7 @@ RULES: tuple[Rule, ...] = (
     rank_ends_rule,
     logged_work_rule,
     log_hang_rule,
+    monitored_barrier_rule,
     heartbeat_rule,
     idle_rule,
     init_stuck_rule,
