@@ -356,3 +356,24 @@ def test_direct_access_is_blamed_only_inside_one_host(
 ) -> None:
     found = judge_job(stuck_job(tmp_path, n_nodes, hosts))
     assert [v.cause for v in found if v.cause is not Cause.NO_VERDICT] == [cause]
+
+
+@pytest.mark.parametrize(("also_in", "culprits"), [((), ()), (("out_of_sequence",), (1,))])
+def test_a_sender_without_an_answer_is_named_where_its_port_also_loses_what_comes(
+    also_in: tuple[str, ...], culprits: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Else the end that it sends to may be the one at fault."""
+    names = ("local_ack_timeout_err", *also_in)
+    counters = tuple(
+        CounterSeries(
+            host=f"node{i}", device="m", counter=name, unit="1", times_ns=(0, STEP_NS),
+            values=(9.0, 900.0 if i == 1 else 9.0),
+        )
+        for i in range(4)
+        for name in names
+    )  # fmt: skip
+    links = LinkMap(links=tuple(Link(global_rank=i, host=f"node{i}", device="m") for i in range(4)))
+    job = replace(stuck_job(tmp_path, 2, HostFacts()), counters=counters, links=links)
+    verdict = judge_job(job)[0]
+    assert (verdict.cause, verdict.culprits) == (Cause.PEER_UNREACHABLE, culprits)
+    assert verdict.chain[-1].value == "node1/m"

@@ -23,37 +23,46 @@ from comminsight.model.verdict import Cause, Confidence, Verdict
 
 RULE = "unanswered"
 NO_ANSWER = frozenset({"local_ack_timeout_err"})  # the retry timer of a sender ran out
+LOST_INCOMING = frozenset({"out_of_sequence", "rx_discards_phy", "rx_out_of_buffer"})
 
 
 def unanswered_rule(job: JobEvidence) -> Iterator[Claim]:
-    """PEER_UNREACHABLE at the ranks of the one host whose senders get no answer; without a map from
-    ranks to ports nobody is named."""
+    """PEER_UNREACHABLE on the path of the one host whose senders get no answer. Its ranks are named
+    where the same ports also lost what came in: then both directions meet there. Else the other end
+    may be at fault as well. Without a map from ranks to ports nothing is claimed."""
     rises = unusual_rises(job.counters, NO_ANSWER)
     stuck = all_present_stuck(job) if rises else None
-    hosts = {rise.host for rise in rises}
-    if stuck is None or len(hosts) != 1:
+    if stuck is None or len({rise.host for rise in rises}) != 1:
         return
     if job.links is None:
         said = [rise_said(rise) for rise in rises]
         yield Claim(abstained(job, RULE, said, [message(codes.MISSING_LINK_MAP)]))
         return
-    culprits = {r for rise in rises for r in ranks_at(job.links, rise.host, rise.device)}
-    inside = set(stuck_ranks(stuck))
-    if culprits & inside:
-        yield _claim(job, rises, tuple(sorted(culprits & inside)), stuck)
+    users = {r for rise in rises for r in ranks_at(job.links, rise.host, rise.device)}
+    users &= set(stuck_ranks(stuck))
+    if users:
+        yield _claim(job, rises, tuple(sorted(users)), stuck)
+
+
+def _is_both_ways(job: JobEvidence, rises: list[CounterRise]) -> bool:
+    ports = {(rise.host, rise.device) for rise in rises}
+    lost = {(one.host, one.device) for one in unusual_rises(job.counters, LOST_INCOMING)}
+    return ports <= lost
 
 
 def _claim(
-    job: JobEvidence,
-    rises: list[CounterRise],
-    culprits: tuple[int, ...],
-    stuck: Verdict,
+    job: JobEvidence, rises: list[CounterRise], users: tuple[int, ...], stuck: Verdict
 ) -> Claim:
     first, inside = rises[0], stuck_ranks(stuck)
+    is_here = _is_both_ways(job, rises)
+    culprits = users if is_here else ()
+    missing = [] if job.hosts.gids else [message(codes.MISSING_GID_TABLE)]
+    if not is_here:
+        missing.append(message(codes.MISSING_PEER_END, peers=""))
     found = Finding(
         rule=RULE,
         cause=Cause.PEER_UNREACHABLE,
-        confidence=Confidence.MEDIUM,
+        confidence=Confidence.MEDIUM if is_here else Confidence.LOW,
         culprits=culprits,
         victims=tuple(rank for rank in inside if rank not in culprits),
         place=Place(
@@ -61,10 +70,10 @@ def _claim(
         ),
         first_bad_op=stuck.first_bad_op,
         evidence=(
-            told(codes.UNANSWERED, ranks=culprits, peers=""),
+            told(codes.UNANSWERED, ranks=users, peers=""),
             *(rise_said(rise) for rise in rises),
         ),
-        missing=() if job.hosts.gids else (message(codes.MISSING_GID_TABLE),),
+        missing=tuple(missing),
         next_actions=(message(codes.CHECK_PORT, host=first.host, device=first.device),),
     )
     return Claim(
