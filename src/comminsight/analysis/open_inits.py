@@ -14,6 +14,8 @@ from comminsight.analysis.log_ranks import INIT_CODES, Process, ranks_of
 from comminsight.model.job_evidence import JobLog
 from comminsight.model.log_event import LogCode, LogEvent
 
+USES = INIT_CODES | {LogCode.NCCL_COLL}
+
 
 @dataclass(frozen=True, slots=True)
 class OpenInit:
@@ -31,47 +33,41 @@ class OpenInit:
 
 @dataclass(frozen=True, slots=True)
 class LoggedInits:
-    """``members`` are the ranks of each complete communicator by its hash; ``begun`` those that
-    said that they began to make it, complete or not; ``ranks`` all whose logs show any of it."""
+    """``members`` are the ranks of each complete communicator by its hash."""
 
     open: tuple[OpenInit, ...]
     members: Mapping[str, frozenset[int]]
-    begun: Mapping[str, frozenset[int]]
-    ranks: frozenset[int]
 
 
 def logged_inits(logs: Sequence[JobLog], world_size: int = 0) -> LoggedInits:
-    """What the lines of initialisation in ``logs`` say, of ranks that can be told."""
+    """What the lines of initialisation in ``logs`` say, of ranks that can be told.
+
+    A beginning is open only as the last of its process: one after which that made or used a
+    communicator is over, whether or not its end is there; a line may be lost.
+    """
     ranks = ranks_of(logs, world_size)
-    begun: dict[tuple[Process, str], tuple[int, LogEvent]] = {}
+    last: dict[Process, tuple[int, LogEvent]] = {}
     hashes: dict[tuple[Process, str], str] = {}
     members: dict[str, set[int]] = defaultdict(set)
-    starters: dict[str, set[int]] = defaultdict(set)
-    seen = set()
     for log in logs:
         for event in log.events:
-            rank = ranks.rank_of(log, event) if event.code in INIT_CODES else -1
+            rank = ranks.rank_of(log, event) if event.code in USES else -1
             if rank < 0 or "comm" not in event.values:
                 continue
-            seen.add(rank)
-            place = ((log.file, event.pid), str(event.values["comm"]))
-            comm_hash = str(event.values.get("comm_hash", ""))
-            if event.code is LogCode.NCCL_INIT_START:
-                begun[place] = rank, event
-                starters[comm_hash].add(rank)
-                continue
-            begun.pop(place, None)
-            hashes[place] = comm_hash
-            members[comm_hash].add(rank)
-            starters[comm_hash].add(rank)
+            process = (log.file, event.pid)
+            last[process] = rank, event
+            if event.code is LogCode.NCCL_INIT_COMPLETE:
+                comm_hash = str(event.values.get("comm_hash", ""))
+                hashes[process, str(event.values["comm"])] = comm_hash
+                members[comm_hash].add(rank)
     return LoggedInits(
         open=tuple(
-            _open(rank, event, place[0], hashes) for place, (rank, event) in begun.items()
+            _open(rank, event, process, hashes)
+            for process, (rank, event) in last.items()
+            if event.code is LogCode.NCCL_INIT_START
         ),
         members={name: frozenset(own) for name, own in members.items() if name},
-        begun={name: frozenset(own) for name, own in starters.items() if name},
-        ranks=frozenset(seen),
-    )  # fmt: skip
+    )
 
 
 def _open(

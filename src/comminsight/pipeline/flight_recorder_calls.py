@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from comminsight.format.flight_recorder import FlightDump
-from comminsight.format.flight_recorder_entry import FlightEntry
+from comminsight.format.flight_recorder_entry import FlightEntry, FlightState
 from comminsight.model.ops import P2P_OPS, Op
 
 HOOK = "c10d"  # what torch's own hook gives as backend
@@ -62,11 +62,15 @@ class RankCalls:
     gate_id: int
     may_hide_p2p: bool
 
-    def is_of_gate(self, call: Call) -> bool:
-        """True for a send or receive of the batch that the oldest open call belongs to: all of a
-        batch are issued at once, under one number, and none of them holds another."""
+    def is_queued(self, call: Call) -> bool:
+        """True for a call in flight that an older one may hold: not for one that has begun on the
+        device, nor for the sends and receives of the batch that the oldest open call belongs to,
+        which are issued at once, under one number."""
+        if not 0 <= self.gate_id < call.record_id or call.first.state is FlightState.STARTED:
+            return False
         same = (one for one in self.p2p if (one.pg_id, one.seq) == (call.pg_id, call.seq))
-        return call.first.is_p2p and any(one.record_id == self.gate_id for one in same)
+        is_of_gate = call.first.is_p2p and any(one.record_id == self.gate_id for one in same)
+        return not is_of_gate
 
     def in_flight(self) -> list[Call]:
         """The calls that are not over, oldest first."""

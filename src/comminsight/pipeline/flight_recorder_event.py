@@ -247,8 +247,7 @@ def _in_flight(job: FlightJob, rank: int) -> Iterator[InFlightOp]:
             match_seq = job.streams.over[stream] + numbers[stream]
         elif comm_id in job.misnumbered:
             comm_id = -1
-        is_queued = 0 <= own.gate_id < call.record_id and not own.is_of_gate(call)
-        yield _op(job, rank, call, comm_id, match_seq, is_queued=is_queued)
+        yield _op(job, rank, call, comm_id, match_seq, is_queued=own.is_queued(call))
 
 
 def _op(

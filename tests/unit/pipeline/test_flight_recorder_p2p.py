@@ -64,6 +64,17 @@ def test_an_idle_sender_is_named_with_doubt(tmp_path: Path) -> None:
     assert job.doubted == {0}
 
 
+def test_what_has_begun_on_the_device_is_not_queued(tmp_path: Path) -> None:
+    programs = {0: [REDUCE, REDUCE], 1: [REDUCE]}
+    job = FlightJob(WORLD, programs, device_stops={0: 0, 1: 0}).play()
+    for rank in range(2):
+        document = job.dump(rank)
+        document["entries"][-1]["state"] = "started"
+        (tmp_path / f"rank_{rank}").write_bytes(torch_pickle(document))
+    found = gather([tmp_path]).job
+    assert [op.is_queued for op in seen(found).in_flight] == [False, False, False]
+
+
 def test_calls_of_one_batch_do_not_queue_behind_each_other(tmp_path: Path) -> None:
     exchange = {0: [SEND, Call("0", "recv", (4,), peer=1)],
                 1: [Call("0", "send", (4,), peer=0), RECV]}  # fmt: skip
