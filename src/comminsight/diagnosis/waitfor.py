@@ -1,12 +1,12 @@
 """Who waits for whom, and where the waiting begins.
 
 The graph has a node per rank and up to two per op instance: a *hard* one for what certainly
-blocks its waiters (a collective, a receive), and a *soft* one for what may not (a send may fit a
-buffer; the root of a broadcast may run ahead; the member of a reduce that is not its root; a dead
-process waits for nobody; what is queued behind another op may not be waited in yet). An edge into
-an absent, unknown or behind member leaves the instance's node; a member that is behind does not
-wait in the instance: its own stream or code holds it. With nodes for instances, a collective of n
-members costs n edges and not n².
+blocks its waiters (a collective, a receive, a send of which it would be told that it is over), and
+a *soft* one for what may not (another send may fit a buffer; the root of a broadcast may run ahead;
+the member of a reduce that is not its root; a dead process waits for nobody; what is queued behind
+another op may not be waited in yet). An edge into an absent, unknown or behind member leaves the
+instance's node; a member that is behind does not wait in the instance: its own stream or code holds
+it. With nodes for instances, a collective of n members costs n edges and not n².
 
 An *origin* is where every path ends: ranks that wait for nobody, or ranks that wait for each
 other in a circle. A circle that only soft edges close is opened there.
@@ -94,7 +94,11 @@ class WaitGraph:
         for op in instance.waiting_ops:
             rank = op.global_rank
             self._edges[rank].update(
-                () if not wanted else _nodes(op, root, hard, soft, is_gone=observed.is_gone(rank))
+                ()
+                if not wanted
+                else {soft}
+                if observed.is_gone(rank) or (op.op == Op.SEND and not observed.event.tells_ends)
+                else _nodes(op, root, hard, soft)
             )
         if not wanted:
             return
@@ -153,10 +157,10 @@ class WaitGraph:
         return known if ranks.isdisjoint(known) else tuple(n for n in known if n not in ranks)
 
 
-def _nodes(op: InFlightOp, root: int, hard: int, soft: int, *, is_gone: bool) -> set[int]:
+def _nodes(op: InFlightOp, root: int, hard: int, soft: int) -> set[int]:
     """The nodes of its instance that a member in flight waits through."""
     is_root = op.global_rank == root
-    if is_gone or op.is_queued or op.op == Op.SEND or (op.op in _FROM_ROOT and is_root):
+    if op.is_queued or (op.op in _FROM_ROOT and is_root):
         return {soft}
     if op.op in _FROM_ROOT:
         return {hard, soft}
