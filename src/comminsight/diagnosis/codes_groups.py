@@ -40,7 +40,6 @@ MISSING_SIDE_STATE = "missing.side_state"
 MISSING_SECOND_ANSWER = "missing.second_answer"
 MISSING_NATIVE_STACK = "missing.native_stack"
 MISSING_MATCH = "missing.match"
-MISSING_INIT_LOGS = "missing.init_logs"
 
 ONE_GROUP_CALL = "action.one_group_call"
 SAME_GROUPS = "action.same_groups"
@@ -79,7 +78,6 @@ CODES: dict[str, tuple[str, ...]] = {
     MISSING_SECOND_ANSWER: ("source",),
     MISSING_NATIVE_STACK: ("ranks",),
     MISSING_MATCH: ("ranks",),
-    MISSING_INIT_LOGS: ("ranks", "comm"),
     ONE_GROUP_CALL: ("ranks",),
     SAME_GROUPS: ("names",),
     UNSET_VARIABLE: ("variable",),
