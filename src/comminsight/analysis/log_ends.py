@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from comminsight.analysis.log_days import is_dated, is_of_other_days, job_days
 from comminsight.analysis.log_faults import (
     ENDED_BY_OTHERS,
     Fault,
@@ -15,7 +16,7 @@ from comminsight.analysis.log_faults import (
     signal_text,
 )
 from comminsight.analysis.log_index import events_with
-from comminsight.analysis.log_ranks import LogRanks
+from comminsight.analysis.log_ranks import OF_KERNEL, LogRanks
 from comminsight.model.job_evidence import JobLog
 from comminsight.model.log_event import LogCode, LogEvent, LogTail
 
@@ -69,8 +70,11 @@ def ends_of(logs: Sequence[JobLog], ranks: LogRanks) -> LogEnds:
     closed: dict[int, LogEvent] = {}
     statuses: dict[int, str] = {}
     unyielding: dict[int, LogEvent] = {}
+    days = job_days(logs)
     for log in logs:
         for event in log.events:
+            if event.code in OF_KERNEL and is_of_other_days(event, days):
+                continue
             for rank in _ranks_of_event(ranks, log, event):
                 seen.add(rank)
                 if event.code in ENDED_BY_OTHERS and rank >= 0:
@@ -143,7 +147,11 @@ def _of_device(ranks: LogRanks, log: JobLog, event: LogEvent) -> int:
     host = (event.host or log.host).partition(".")[0]
     bus_id = bus_number(str(event.values.get("device", "")))
     rank = ranks.devices.get((host, bus_id), -1)
-    return rank if rank >= 0 else ranks.rank_of(log, event)
+    if rank < 0:
+        return ranks.rank_of(log, event)
+    # inside a container the process has another number; without a day it may be one of long ago
+    is_its_own = event.pid <= 0 or ranks.by_process.get((host, event.pid), -1) == rank
+    return rank if is_its_own or is_dated(event) else -1
 
 
 def bus_number(device: str) -> int:

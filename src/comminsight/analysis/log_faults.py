@@ -76,6 +76,8 @@ ECHO_TEXTS = re.compile(
 )
 # the rank itself misses a process of its own
 OWN_WORKERS = re.compile(r"DataLoader worker")
+# a signal that goes to all processes of a job when somebody ends it
+ASKED_TO_END = re.compile(r"by signal: (?:Interrupt|Terminated|Hangup|Quit)\b")
 ECHOES = frozenset(
     {
         C.NCCL_RESULT_PATH, C.NCCL_CONNECTION_CLOSED, C.NCCL_SOCKET_FAILED, C.NCCL_IB_COMPLETION,
@@ -165,7 +167,7 @@ def _exception(event: LogEvent) -> Fault | None:
     name = str(event.values.get("exception", ""))
     message = str(event.values.get("message", ""))
     is_echo = ECHO_TEXTS.search(f"{name} {message}") and not OWN_WORKERS.search(message)
-    if not name or ECHO_EXCEPTIONS.search(name) or is_echo:
+    if not name or ECHO_EXCEPTIONS.search(name) or is_echo or ASKED_TO_END.search(message):
         return None
     is_memory = bool(NO_MEMORY.search(message)) or name.endswith("MemoryError")
     return Fault(FaultKind.OWN, "no_memory" if is_memory else "exception", is_fatal=False)

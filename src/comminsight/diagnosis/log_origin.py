@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from comminsight.analysis.log_ends import LogEnds, RankLine, ends_of
@@ -88,8 +88,10 @@ def _is_after(line: RankLine, echoes: dict[int, list[RankLine]], ends: LogEnds) 
     """True when the fault follows from something that was said before it."""
     if line.fault.is_report and line.rank in ends.closed:
         return True
-    if line.fault.is_report and any(is_earlier_line(end, line.event) for end in ends.cancelled):
+    if any(is_earlier_line(end, line.event) for end in _asked_to_end(line, ends)):
         return True
+    if line.fault.kind is FaultKind.KILLED and _has_timeout(echoes.get(line.rank, [])):
+        return True  # it wrote that it had waited, and was killed after that
     for rank, lines in echoes.items():
         for echo in lines:
             if rank == line.rank:
@@ -98,6 +100,13 @@ def _is_after(line: RankLine, echoes: dict[int, list[RankLine]], ends: LogEnds) 
             elif is_before(echo.event, line.event, margin_ns=_margin_ns(line, echo.event)):
                 return True
     return False
+
+
+def _asked_to_end(line: RankLine, ends: LogEnds) -> Iterator[LogEvent]:
+    """The lines with which somebody ended the whole job, or this rank of it."""
+    yield from ends.cancelled
+    if line.rank in ends.closed:
+        yield ends.closed[line.rank]
 
 
 def _margin_ns(line: RankLine, echo: LogEvent) -> int:

@@ -83,3 +83,52 @@ def test_a_caught_exception_does_not_hide_who_was_killed(tmp_path: Path) -> None
     )
     odd = "WARNING CUDA out of memory. Tried to allocate 2.00 GiB. halved\nstep 2\n"
     assert accused(tmp_path, logs_of(odd) | {"mpi.log": killed}) == [(Cause.RANK_DEAD, (2,))]
+
+
+def timeout(rank: int) -> str:
+    return (
+        f"[rank{rank}]:[E303 10:11:40.000000000 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog "
+        "caught collective operation timeout: WorkNCCL(SeqNum=41, OpType=ALLREDUCE, NumelIn=9, "
+        "NumelOut=9, Timeout(ms)=600000) ran for 600010 milliseconds before timing out.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("stamp", "line", "is_dead"),
+    [
+        ("Mar  3", "Out of memory: Killed process 1001 (python) total-vm:1kB", True),
+        ("Jan  3", "Out of memory: Killed process 1001 (python) total-vm:1kB", False),
+        ("Mar  3", "python[1001]: segfault at 0 ip 0 sp 0 error 4 in libc.so.6[7f+1]", True),
+        ("Feb  3", "python[1001]: segfault at 0 ip 0 sp 0 error 4 in libc.so.6[7f+1]", False),
+        ("Mar  3", "NVRM: Xid (PCI:0000:3b:01): 79, pid=1001, name=python, GPU is gone", True),
+        ("Mar  3", "NVRM: Xid (PCI:0000:3b:01): 79, pid=88, name=python, GPU is gone", True),
+        ("Feb  3", "NVRM: Xid (PCI:0000:3b:01): 79, pid=88, name=python, GPU is gone", False),
+        ("", "NVRM: Xid (PCI:0000:3b:01): 79, pid=1001, name=python, GPU is gone", True),
+        ("", "NVRM: Xid (PCI:0000:3b:01): 79, pid=88, name=python, GPU is gone", False),
+    ],
+)
+def test_what_the_kernel_says_counts_on_the_days_of_the_job(
+    tmp_path: Path, stamp: str, line: str, is_dead: bool
+) -> None:
+    prefix = f"{stamp} 10:01:40 n1 kernel: " if stamp else "[ 1234.567890] "
+    texts = {f"rank{r}.log": init(r) + (timeout(r) if r != 1 else "") for r in range(3)}
+    found = accused(tmp_path, texts | {"dmesg.txt": prefix + line + "\n"})
+    assert found == ([(Cause.RANK_DEAD, (1,))] if is_dead else [])
+
+
+def test_a_rank_that_wrote_that_it_had_waited_was_killed_after_that(tmp_path: Path) -> None:
+    texts = {f"rank{r}.log": init(r) + (timeout(r) if r != 2 else "") for r in range(3)}
+    late = "Mar  3 10:01:40 n1 kernel: Out of memory: Killed process 1001 (python) total-vm:1kB\n"
+    assert accused(tmp_path, texts | {"dmesg.txt": late}) == []
+
+
+def test_what_is_written_after_somebody_ended_the_job_began_nothing(tmp_path: Path) -> None:
+    ended = "W0303 10:05:00.000000 9 api.py:719] Received Signals.SIGINT death signal, shutting\n"
+    raised = RAISED.format("[rank1]: ")
+    killed = raised.replace(
+        "bad shard", "DataLoader worker (pid 7) is killed by signal: Interrupt."
+    )
+    whole = "".join(init(rank) for rank in range(3))
+    assert accused(tmp_path, {"out.log": whole + ended + raised}) == []
+    assert accused(tmp_path, {"out.log": whole + killed}) == []
+    assert accused(tmp_path, {"out.log": whole + raised + CLOSED}) == [(Cause.RANK_DEAD, (1,))]

@@ -37,12 +37,17 @@ def hang_rule(job: JobEvidence) -> Iterator[Claim]:
 
 def _of_dumps(job: JobEvidence, verdict: Verdict) -> Verdict:
     """Without asking for what only a recorder of our own leaves, and trusted less where a culprit
-    may have been in a call that no dump shows."""
+    may have been in a call that no dump shows, or where it is taken for granted that all who are
+    in one op stand still there."""
     missing = tuple(one for one in verdict.missing if one.code != codes.MISSING_BOX)
     is_doubtful = bool(job.doubted.intersection(verdict.culprits))
+    confidence = Confidence.LOW if is_doubtful else verdict.confidence
+    is_undated = job.hang is not None and not job.hang.overdue_limit_ns
+    if is_undated and (verdict.cause, confidence) == (Cause.ALL_PRESENT_STUCK, Confidence.HIGH):
+        confidence = Confidence.MEDIUM
     return replace(
         verdict,
         missing=missing,
-        confidence=Confidence.LOW if is_doubtful else verdict.confidence,
+        confidence=confidence,
         coverage=replace(verdict.coverage, records_read=job.n_records),
     )
