@@ -65,13 +65,19 @@ def _cause(event: HangEvent, dead: list[RankState]) -> tuple[Cause, tuple[int, .
         waiting = {op.global_rank for op in event.waiting} if event.is_over else set()
         # who was in an op and was killed with the job began nothing; who failed there, may have
         waiting -= {state.global_rank for state in failed}
-        ranks = tuple(sorted({state.global_rank for state in dead} - waiting))
+        lost = {s.global_rank for s in dead if s.has_broken} if event.is_over else set()
+        ranks = tuple(sorted({state.global_rank for state in dead} - waiting - lost))
+        if lost and not ranks:
+            return Cause.NO_VERDICT, ()
         return (Cause.RANK_DEAD, ranks) if ranks else (Cause.JOB_KILLED, ())
     # a rank that failed by itself has a status of its own among the killed
     if failed and len(failed) < len(dead):
         first_ns = min(_last_ns(state) for state in failed)
         ranks = tuple(s.global_rank for s in failed if _last_ns(s) - first_ns <= TOGETHER_NS)
         return Cause.RANK_DEAD, tuple(sorted(ranks))
+    # one had failed because of another, that was killed before it had come to its own end
+    if not failed and 0 < len(_with_own_status(dead)) < len(dead):
+        return Cause.NO_VERDICT, ()
     return Cause.JOB_KILLED, ()
 
 
@@ -83,6 +89,11 @@ def has_failed_first(event: HangEvent) -> bool:
 
 
 def _failed_by_themselves(dead: list[RankState]) -> list[RankState]:
+    """With a status of their own, and not because an op had failed under them."""
+    return [state for state in _with_own_status(dead) if not state.has_broken]
+
+
+def _with_own_status(dead: list[RankState]) -> list[RankState]:
     return [state for state in dead if state.exit_status and not _is_killed(state)]
 
 

@@ -173,6 +173,7 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True):
     is_whole: bool = False
     last_sign_ns: int = 0
     is_cut: bool = False
+    has_broken: bool = False  # an op of its own failed: its end may be the consequence
 
 
 class SkippedOp(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from comminsight.model.hang import HangEvent, Liveness, RankState, Stack
 from comminsight.model.records import is_op
 from comminsight.model.tally import NOT_READ
 from comminsight.pipeline.call_order import ordered_calls
+from comminsight.pipeline.ends import BROKEN
 from comminsight.pipeline.finished_ops import finished_ops
 from comminsight.pipeline.hang_event import RankView, hang_event
 from comminsight.pipeline.load import world_size
@@ -41,6 +42,7 @@ def rank_view(
             records_lost=session.tally.sum_of(NOT_READ),
             last_sign_ns=0 if has_own_clock else last_seen_ns(session),
             is_cut=session.is_cut,
+            has_broken=bool(np.isin(session.records["state"], BROKEN).any()),
         ),
         records=session.records,
         in_flight=np.ascontiguousarray(slots["record"]),
