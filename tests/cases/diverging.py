@@ -26,19 +26,23 @@ def played(groups: Mapping[str, Group], programs: Programs, **settings: Any) -> 
         index = first_difference([programs[rank] for rank in group.members], name)
         if index is not None:
             rank = group.members[0]
-            own = [place for place, call in enumerate(programs[rank]) if call.group == name]
+            own = [place for place, call in enumerate(programs[rank]) if _is_of(call, name)]
             if index < len(own):
                 job.dead.add((rank, own[index]))
     return job.play()
 
 
 def first_difference(programs: Iterable[Sequence[Call]], name: str) -> int | None:
-    """Which call of the group is the first that is not the same on all; None without one."""
-    own = [[_needed(call) for call in one if call.group == name] for one in programs]
+    """Which collective of the group is the first that is not the same on all; None without one."""
+    own = [[_needed(call) for call in one if _is_of(call, name)] for one in programs]
     return next(
         (place for place, calls in enumerate(zip_longest(*own)) if len(set(calls) - {None}) > 1),
         None,
     )
+
+
+def _is_of(call: Call, name: str) -> bool:
+    return call.group == name and not call.is_p2p
 
 
 def _needed(call: Call) -> Call:

@@ -10,7 +10,7 @@ import pytest
 
 from comminsight.model.verdict import Cause
 from comminsight.pipeline.flight_recorder import diagnose_flight_recorder
-from tests.builders.flight_recorder import Call, FlightJob, write_dumps
+from tests.builders.flight_recorder import Call, FlightJob, parallel_job, write_dumps
 from tests.cases.diverging import played, world
 
 N_SEEDS = 400 if os.environ.get("COMMINSIGHT_FULL") == "1" else 60
@@ -40,7 +40,7 @@ def with_fault(rng: random.Random, kind: str, program: list[Call], index: int) -
     if kind == "skip":
         del new[index]
     elif kind == "extra":
-        new.insert(index, rng.choice(program))
+        new.insert(index, rng.choice([one for one in program if not one.is_p2p]))
     elif kind == "swap":
         new[index], new[index + 1] = new[index + 1], new[index]
     elif kind == "shape":
@@ -77,6 +77,37 @@ def test_nobody_but_the_odd_rank_is_named(kind: str, n_missing: int, tmp_path: P
         assert not verdict.culprits or verdict.cause in CAUSES[kind] | ABSENT, seen
         n_named += verdict.culprits == (odd,)
     assert n_named >= 0.3 * N_SEEDS * (1 - n_missing)
+
+
+LAYOUTS = ((2, 2, 2), (1, 4, 2), (4, 1, 2), (2, 1, 4), (1, 1, 8), (2, 2, 1), (1, 2, 4))
+
+
+@pytest.mark.parametrize("kind", ["skip", "extra", "swap"])
+def test_over_several_groups_the_odd_rank_is_among_those_named(kind: str, tmp_path: Path) -> None:
+    """Or nobody is named: in a circle all of its ranks are, the odd one with them."""
+    rng = random.Random(f"groups {kind}")
+    for seed in range(N_SEEDS // 4):
+        made = parallel_job(*rng.choice(LAYOUTS), n_steps=rng.choice((1, 3, 8)))
+        odd = rng.randrange(len(made.programs))
+        program = made.programs[odd]
+        some = range(len(program) // 3, len(program) - 1)
+        index = rng.choice([n for n in some if not program[n].is_p2p])
+        if kind == "swap" and program[index + 1].is_p2p:
+            continue
+        programs = made.programs | {odd: with_fault(rng, kind, program, index)}
+        if any(call.is_p2p for call in set(programs[odd]) - set(program)):
+            continue
+        job = played(made.groups, programs, run_ahead=rng.choice((1, 3, 6, 20)))
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        gone = rng.sample(sorted(programs), rng.choice((0, 0, 1)))
+        write_dumps(
+            folder, job, ranks=[rank for rank in programs if rank not in gone],
+            ring=rng.choice((15, 40, 10_000)),
+        )  # fmt: skip
+        verdict = diagnose_flight_recorder([folder], world_size=len(programs)).verdict
+        seen = (seed, odd, gone, index, verdict.cause, verdict.culprits)
+        assert not verdict.culprits or odd in verdict.culprits, seen
 
 
 def is_both(culprits: tuple[int, ...], odd: int, job: FlightJob, gone: list[int]) -> bool:
