@@ -33,13 +33,21 @@ class CounterRise:
 
 
 def increments(values: Sequence[float] | np.ndarray) -> np.ndarray:
-    """By how much the counter rose from each sample to the next, ``(n - 1,)`` float64."""
-    raw = np.asarray(values, float)
+    """By how much the counter rose from each sample to the next, ``(n - 1,)`` float64. A sample
+    that is no number reads as the one before it."""
+    raw = _known(np.asarray(values, float))
     grown = np.diff(raw)
     before, after = raw[:-1], raw[1:]
     is_wrapped = (grown < 0) & (before >= NEAR_WRAP * WORD) & (before < WORD)
     risen: np.ndarray = np.where(grown >= 0, grown, np.where(is_wrapped, grown + WORD, after))
     return risen
+
+
+def _known(raw: np.ndarray) -> np.ndarray:
+    is_number = np.isfinite(raw)
+    last = np.maximum.accumulate(np.where(is_number, np.arange(len(raw)), -1))
+    known: np.ndarray = np.where(last >= 0, raw[last], raw[is_number][:1].sum())
+    return known
 
 
 def unusual_rises(series: Iterable[CounterSeries], counters: Collection[str]) -> list[CounterRise]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import isfinite
 
 import numpy as np
 
@@ -32,7 +33,8 @@ class LowerClock:
 
 def lower_clock(series: Iterable[CounterSeries], host: str, device: str) -> LowerClock | None:
     """Of this GPU; None where its clock is as it was and as that of its peers."""
-    clocks = [one for one in series if one.counter in CLOCKS and one.values]
+    clocks = [one for one in series if one.counter in CLOCKS and all(map(isfinite, one.values))]
+    clocks = [one for one in clocks if one.values]
     for own in clocks:
         if (short_host(own.host), own.device) == (short_host(host), device):
             peers = [o for o in clocks if o is not own and o.counter == own.counter]

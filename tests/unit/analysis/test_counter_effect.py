@@ -52,6 +52,9 @@ def burst(n: int, first: int, length: int) -> np.ndarray:
         ((900, 20, 30), [20, 10]),  # reset
         ((4_294_967_290, 4, 10), [10, 6]),  # ran over 32 bits
         ((5,), []),
+        ((float("nan"), 3, float("inf"), 7), [0, 0, 4]),  # samples that are no numbers
+        ((float("-inf"), float("nan")), [0]),
+        ((), []),
     ],
 )
 def test_increments_of_a_counter(values: tuple[float, ...], expected: list[float]) -> None:
