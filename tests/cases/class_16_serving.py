@@ -182,8 +182,8 @@ def notify_wait(
     folder: Path, *, code: str, waiting: Sequence[int], remote: int | None, cause: Cause | None,
     twin_line: str,
 ) -> Scene:  # fmt: skip
-    """HCCL tells for whom a rank waits, who says nothing itself. The twin: nothing of the kind is
-    told."""
+    """HCCL tells for whom a rank waits, who says nothing itself. The twin: that rank waits for one
+    of the others, or nothing of the kind is told."""
     told = {"EI0002": codes_calls.NOTIFY_TIMEOUT, "EI0006": codes_calls.CONNECT_TIMEOUT}[code]
     texts = {
         "EI0002": "EI0002: The wait execution of the Notify register times out. Reason: the Notify"
@@ -196,8 +196,12 @@ def notify_wait(
         (folder / name).mkdir()
         for rank in waiting:
             said = texts[code].format("unknown" if remote is None else remote, rank)
-            lines = [(1800.0 + rank, said)] if name == "fault" else [(1.0, twin_line)]
+            is_told = name == "fault" or not twin_line
+            lines = [(1800.0 + rank, said)] if is_told else [(1.0, twin_line)]
             write_log(folder / name / f"plog_rank{rank}.log", lines)
+    if not twin_line:
+        said = texts[code].format(waiting[0], remote)
+        write_log(folder / "twin" / f"plog_rank{remote}.log", [(1790.0, said)])
     if cause is None:
         expected = Expected(told=(told, codes_calls.MISSING_LINK_STATE))
     else:
@@ -296,8 +300,8 @@ CASES: tuple[FieldCase, ...] = (
         tuple(
             {"code": c, "waiting": w, "remote": r, "cause": cause, "twin_line": line}
             for c, w, r, cause, line in (
-                ("EI0002", (25,), 24, Cause.RANK_NOT_ENTERED, "hccl init done, group size 32"),
-                ("EI0002", (0, 1, 3), 2, Cause.RANK_NOT_ENTERED, "timeout set to 1800"),
+                ("EI0002", (25,), 24, Cause.RANK_NOT_ENTERED, ""),
+                ("EI0002", (0, 1, 3), 2, Cause.RANK_NOT_ENTERED, ""),
                 ("EI0002", (25,), None, None, "EJ0001: something else"),
                 ("EI0006", (7, 6), 1, Cause.INIT_STUCK, "socket established with remote rank 1"),
             )
