@@ -21,7 +21,7 @@ from comminsight.model.verdict import Cause, Confidence, Evidence, Verdict
 
 MIN_SPAN_NS = 20_000_000_000  # from the first wait to the last line about the work
 _KINDS = (
-    ("sav", Work.SAVE), ("compil", Work.COMPILE), ("captur", Work.COMPILE), ("mm", Work.COMPILE),
+    ("saving", Work.SAVE), ("compil", Work.COMPILE), ("captur", Work.COMPILE), ("mm", Work.COMPILE),
     ("load", Work.LOAD), ("eval", Work.EVALUATE), ("valid", Work.EVALUATE),
 )  # fmt: skip
 _DONE = ("saved",)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from comminsight.analysis.ras import RasJoin, join_ras
 from comminsight.diagnosis import codes
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.hang import RULE
+from comminsight.diagnosis.mismatch import RULE
 from comminsight.diagnosis.ras_evidence import entry, ras_evidence
 from comminsight.model.hang import HangEvent
 from comminsight.model.ops import Op

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 
 from comminsight.diagnosis import codes
 from comminsight.diagnosis.hang import NOTABLE_NS, judge_hang
-from comminsight.diagnosis.hang import RULE as HANG
 from comminsight.diagnosis.killed import judge_killed
 from comminsight.diagnosis.miscounts import without_numbers
+from comminsight.diagnosis.mismatch import RULE as HANG
 from comminsight.diagnosis.speed import judge_speed
 from comminsight.model.hang import HangEvent, InFlightOp, Liveness
 from comminsight.model.measures import StragglerMeasures
