@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from comminsight.model.ras import RasAnswer, RasCommunicator, RasReading, launched_by
 
-STAMP = "%Y-%m-%d %H:%M:%S"
 MIN_APART_S = 10.0  # a job that moves launches many ops in this time
 
 
@@ -109,16 +107,8 @@ def _moment(reading: RasReading) -> tuple[int, str, int]:
 def _apart_s(first: RasReading, second: RasReading) -> float:
     """Seconds from one answer to the other: by their own stamps, which texts do not have, else by
     when their files were written; 0 where neither tells."""
-    stamps = [_stamp(one.answer.timestamp) for one in (first, second)]
-    if stamps[0] is not None and stamps[1] is not None:
-        return (stamps[1] - stamps[0]).total_seconds()
+    if first.answer.taken_ns and second.answer.taken_ns:
+        return (second.answer.taken_ns - first.answer.taken_ns) / 1e9
     if first.written_ns and second.written_ns:
         return (second.written_ns - first.written_ns) / 1e9
     return 0.0
-
-
-def _stamp(text: str) -> datetime | None:
-    try:
-        return datetime.strptime(text[:19], STAMP).replace(tzinfo=UTC)
-    except ValueError:
-        return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -31,6 +32,7 @@ MAX_MEMBERS = 1 << 20  # over all communicators
 MAX_TABLES = 1 << 21  # of JSON: a member has up to three
 MAX_LINES = 1 << 17  # of text: members are listed only where they differ from others
 MAX_PROTOCOL_LINES = 16
+STAMP = "%Y-%m-%d %H:%M:%S"
 NEXT_STEP = "give what `ncclras -v` or `ncclras -v -f json` printed"
 PROTOCOL_LINE = re.compile(rb"(SERVER PROTOCOL [^\n]*|OK)\r?\n")
 TEXT_MARK = re.compile(rb"^(Job summary|Communicators\.\.\.)", re.MULTILINE)
@@ -110,6 +112,15 @@ class _Document(msgspec.Struct):
     ras: _Ras = msgspec.field(default_factory=_Ras)
 
 
+def taken_ns(stamp: str) -> int:
+    """When an answer was taken by its stamp, the wall clock read as UTC; 0 for what is none."""
+    try:
+        read = datetime.strptime(stamp[:19], STAMP).replace(tzinfo=UTC)
+    except ValueError:
+        return 0
+    return round(read.timestamp()) * 1_000_000_000
+
+
 def read_json(body: bytes, path: str) -> RasAnswer:
     """The answer of a JSON document.
 
@@ -132,6 +143,7 @@ def read_json(body: bytes, path: str) -> RasAnswer:
         form=RasForm.JSON,
         nccl_version=document.nccl_version,
         timestamp=document.timestamp,
+        taken_ns=taken_ns(document.timestamp),
         communicators=tuple(found),
         gone=gone,
         n_gone={presence: len(processes) for presence, processes in gone.items()},

@@ -84,6 +84,7 @@ class RasAnswer(msgspec.Struct, frozen=True, kw_only=True):
     form: RasForm
     nccl_version: str = ""
     timestamp: str = ""
+    taken_ns: int = 0  # the same as a number, the wall clock read as UTC; 0 unknown
     communicators: tuple[RasCommunicator, ...] = ()
     gone: dict[RasPresence, tuple[RasProcess, ...]] = {}
     n_gone: dict[RasPresence, int] = {}
