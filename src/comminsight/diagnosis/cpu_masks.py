@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from comminsight.analysis.log_ranks import short_host
 from comminsight.analysis.run_differences import cores_of
 from comminsight.diagnosis import codes_link as codes
-from comminsight.diagnosis.link_verdict import told
+from comminsight.diagnosis.job_finding import told
 from comminsight.model.host_facts import HostFacts
 from comminsight.model.verdict import Evidence
 

@@ -19,7 +19,7 @@ from comminsight.analysis.log_ranks import short_host
 from comminsight.analysis.transport_errors import TransportError, reporters
 from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import told
+from comminsight.diagnosis.job_finding import told
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.log_event import LogCode
 from comminsight.model.verdict import Confidence, Evidence, Message

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from comminsight.diagnosis import codes, codes_calls, codes_groups
 from comminsight.diagnosis.chain import hang_chain, hang_coverage, op_name, op_ref
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.findings import Finding, findings
 from comminsight.diagnosis.hang_evidence import (
     evidence_of,
     is_cut,
     missing_of,
     stack_of,
 )
+from comminsight.diagnosis.hang_findings import HangFinding, findings
 from comminsight.diagnosis.killed import has_failed_first, judge_killed
 from comminsight.diagnosis.long_work import as_long_work
 from comminsight.diagnosis.mismatch import RULE, mismatch_verdict
@@ -82,7 +82,7 @@ def _left_by(observed: Observed) -> Verdict | None:
 
 
 def _verdict(
-    observed: Observed, graph: WaitGraph, main: Finding, others: Sequence[Finding]
+    observed: Observed, graph: WaitGraph, main: HangFinding, others: Sequence[HangFinding]
 ) -> Verdict:
     direct = graph.direct_waiters(main.culprits) if main.culprits else main.victims
     culprits = main.culprits if main.cause is not Cause.NO_VERDICT else ()
@@ -108,7 +108,7 @@ def _verdict(
     )
 
 
-def _waits(observed: Observed, main: Finding, direct: tuple[int, ...]) -> dict[str, float]:
+def _waits(observed: Observed, main: HangFinding, direct: tuple[int, ...]) -> dict[str, float]:
     """How long, as far as that is known, and how many."""
     instance = main.instance
     counts = {
@@ -150,7 +150,7 @@ def _not_yet_entered(observed: Observed) -> Iterator[Evidence]:
             yield Evidence(kind="record", message=said, comm_id=op.comm_id, match_seq=op.match_seq)
 
 
-def _confidence(observed: Observed, found: Finding) -> Confidence:
+def _confidence(observed: Observed, found: HangFinding) -> Confidence:
     """High when every member's place is known and nothing but the origin stands against it."""
     if found.cause is Cause.NO_VERDICT:
         return Confidence.NONE
@@ -173,7 +173,7 @@ def _confidence(observed: Observed, found: Finding) -> Confidence:
     return Confidence.HIGH
 
 
-def _other_origins(others: Sequence[Finding]) -> Iterator[Evidence]:
+def _other_origins(others: Sequence[HangFinding]) -> Iterator[Evidence]:
     for found in others:
         if found.culprits:
             ranks = list(found.culprits)
@@ -181,7 +181,7 @@ def _other_origins(others: Sequence[Finding]) -> Iterator[Evidence]:
             yield Evidence(kind="graph", message=said)
 
 
-def _actions(observed: Observed, found: Finding) -> Iterator[Message]:
+def _actions(observed: Observed, found: HangFinding) -> Iterator[Message]:
     ranks = list(found.culprits)
     comm = found.instance.communicator.label if found.instance is not None else ""
     name = op_name(found.instance.first_op.op) if found.instance is not None else ""
@@ -214,11 +214,11 @@ def _actions(observed: Observed, found: Finding) -> Iterator[Message]:
             yield from (_stack_action(observed, rank) for rank in found.culprits)
 
 
-def _is_lagging(found: Finding) -> bool:
+def _is_lagging(found: HangFinding) -> bool:
     return found.instance is not None and bool(found.instance.lagging)
 
 
-def _order_action(found: Finding) -> Message:
+def _order_action(found: HangFinding) -> Message:
     if found.cause is Cause.P2P_CYCLE:
         return message(codes_groups.ONE_GROUP_CALL, ranks=list(found.culprits))
     labels = {edge.instance.communicator.label for edge in found.origin.cycle}

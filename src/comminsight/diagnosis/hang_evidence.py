@@ -8,8 +8,8 @@ from comminsight.diagnosis import codes, codes_calls
 from comminsight.diagnosis.chain import op_name
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.cycle_pattern import off_pattern
-from comminsight.diagnosis.findings import Finding, skip_of, went_on
 from comminsight.diagnosis.frozen import frozen_evidence
+from comminsight.diagnosis.hang_findings import HangFinding, skip_of, went_on
 from comminsight.diagnosis.miscounts import missing_counts
 from comminsight.diagnosis.open_calls import call_orders
 from comminsight.diagnosis.presence import Instance, Observed
@@ -26,7 +26,9 @@ CALLED_CAUSES = frozenset({Cause.GROUP_MISUSE, Cause.HOST_BLOCKED, Cause.KERNEL_
 ABSENT_CAUSES = frozenset({Cause.RANK_NOT_ENTERED, Cause.CONTROL_FLOW_SKIP})
 
 
-def evidence_of(observed: Observed, found: Finding, direct: tuple[int, ...]) -> Iterator[Evidence]:
+def evidence_of(
+    observed: Observed, found: HangFinding, direct: tuple[int, ...]
+) -> Iterator[Evidence]:
     """Absent, waiting, dead or gone on, then the stacks of the culprits verbatim."""
     instance = found.instance
     in_flight = codes.IN_FLIGHT_SINCE if is_cut(observed, instance) else codes.IN_FLIGHT
@@ -69,7 +71,7 @@ def _on_cpu(instance: Instance) -> Iterator[Evidence]:
         yield Evidence(kind="record", message=said, comm_id=instance.key.comm_id)
 
 
-def _of_pattern(observed: Observed, found: Finding) -> Iterator[Evidence]:
+def _of_pattern(observed: Observed, found: HangFinding) -> Iterator[Evidence]:
     told = off_pattern(observed, found.origin.cycle)
     if told is not None and found.culprits == (told[0],):
         rank, pattern = told
@@ -117,7 +119,7 @@ def stacks_of(observed: Observed, ranks: tuple[int, ...]) -> Iterator[Evidence]:
             yield Evidence(kind="stack", message=said, global_rank=rank, text=stack.text)
 
 
-def missing_of(observed: Observed, found: Finding | None) -> Iterator[Message]:
+def missing_of(observed: Observed, found: HangFinding | None) -> Iterator[Message]:
     """What was not known, beginning with what weighs most."""
     event = observed.event
     seen = {state.global_rank for state in event.ranks}
@@ -148,7 +150,7 @@ def stack_of(observed: Observed, rank: int) -> Stack | None:
     return min(stacks, key=lambda stack: stack.source is StackSource.NONE, default=None)
 
 
-def _missing_of_finding(observed: Observed, found: Finding) -> Iterator[Message]:
+def _missing_of_finding(observed: Observed, found: HangFinding) -> Iterator[Message]:
     instance = found.instance
     if instance is not None and found.cause is Cause.NO_VERDICT:
         untold = [rank for rank in found.culprits if rank in observed.states]
@@ -197,7 +199,7 @@ def _instance_evidence(
     )  # fmt: skip
 
 
-def _cycle(found: Finding) -> Iterator[Evidence]:
+def _cycle(found: HangFinding) -> Iterator[Evidence]:
     for edge in found.origin.cycle:
         op = next(op for op in edge.instance.ops if op.global_rank == edge.waiter)
         said = message(
@@ -210,7 +212,7 @@ def _cycle(found: Finding) -> Iterator[Evidence]:
         )  # fmt: skip
 
 
-def _process(observed: Observed, found: Finding, rank: int) -> Iterator[Evidence]:
+def _process(observed: Observed, found: HangFinding, rank: int) -> Iterator[Evidence]:
     state = observed.states.get(rank)
     if state is None:
         return
@@ -228,7 +230,7 @@ def _process(observed: Observed, found: Finding, rank: int) -> Iterator[Evidence
         yield Evidence(kind="record", message=said, global_rank=rank)
 
 
-def _members(found: Finding) -> tuple[int, ...]:
+def _members(found: HangFinding) -> tuple[int, ...]:
     if found.instance is None:
         return ()
     return found.instance.ranks(Presence.ENTERED, Presence.DONE)

@@ -9,7 +9,7 @@ from comminsight.analysis.stamp_quality import communication_of
 from comminsight.diagnosis import codes_data as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, abstained, link_verdict, told
+from comminsight.diagnosis.job_finding import JobFinding, abstained, job_verdict, told
 from comminsight.model.activity import Activity
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.verdict import Cause, Confidence, Evidence, Message
@@ -45,9 +45,9 @@ def _claim(job: JobEvidence, found: ArrivalShares) -> Claim:
         return Claim(abstained(job, RULE, evidence, missing))
     victims = tuple(sorted(other for other in _ranks(job) if other != rank))
     return Claim(
-        link_verdict(
+        job_verdict(
             job,
-            Finding(
+            JobFinding(
                 RULE, Cause.COMPUTE_STRAGGLER, Confidence.MEDIUM, culprits=(rank,),
                 victims=victims, evidence=evidence,
                 missing=() if _baseline_ns(job, found) else (_no_baseline(found),),

@@ -9,7 +9,7 @@ from comminsight.analysis.log_ranks import ranks_of
 from comminsight.diagnosis import codes_calls as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, abstained, link_verdict, told
+from comminsight.diagnosis.job_finding import JobFinding, abstained, job_verdict, told
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.log_event import LogCode, LogEvent
 from comminsight.model.verdict import Cause, Confidence, Evidence
@@ -34,11 +34,11 @@ def ascend_rule(job: JobEvidence) -> Iterator[Claim]:
         actions = (message(codes.READ_FIRST_NOTIFY),)
         culprits = silent if len(silent) == 1 and -1 not in reporting else ()
         if culprits or cause is Cause.INIT_STUCK:
-            found = Finding(
+            found = JobFinding(
                 RULE, cause, Confidence.LOW, culprits=culprits, victims=_known(reporting),
                 evidence=evidence, missing=missing, next_actions=actions,
             )  # fmt: skip
-            yield Claim(link_verdict(job, found))
+            yield Claim(job_verdict(job, found))
         else:
             yield Claim(abstained(job, RULE, evidence, missing, actions))
         return  # who waits in an op did so before others, that wait behind it, connect

@@ -12,7 +12,7 @@ from comminsight.analysis.bandwidth import path_of, usable
 from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import abstained, told
+from comminsight.diagnosis.job_finding import abstained, told
 from comminsight.model.bandwidth import BandwidthRow
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.verdict import Verdict

@@ -10,7 +10,7 @@ from comminsight.analysis.log_ranks import LogRanks, ranks_of
 from comminsight.diagnosis import codes_logs as logs
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, Place, link_verdict
+from comminsight.diagnosis.job_finding import JobFinding, Place, job_verdict
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.log_event import LogCode
 from comminsight.model.verdict import Cause, Confidence, Evidence
@@ -39,13 +39,13 @@ def comm_memory_rule(job: JobEvidence) -> Iterator[Claim]:
     if not culprits or len(culprits) < len(failed):
         return
     first = failed[culprits[0]].event
-    found = Finding(
+    found = JobFinding(
         rule=RULE, cause=Cause.COMM_MEMORY, confidence=Confidence.LOW, culprits=culprits,
         place=Place(node=", ".join(sorted({failed[r].host for r in culprits} - {""}))),
         evidence=tuple(_evidence(job, culprits, counts, failed)),
         next_actions=(message(logs.DROP_GROUPS, ranks=list(culprits)),),
     )  # fmt: skip
-    yield Claim(link_verdict(job, found), first.time, CONSEQUENCES)
+    yield Claim(job_verdict(job, found), first.time, CONSEQUENCES)
 
 
 def _communicators(job: JobEvidence, ranks: LogRanks) -> dict[int, int]:

@@ -11,7 +11,7 @@ from comminsight.analysis.placement import ranks_at
 from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, Place, abstained, link_verdict, told
+from comminsight.diagnosis.job_finding import JobFinding, Place, abstained, job_verdict, told
 from comminsight.diagnosis.rules.roce_loss import LOSS_COUNTERS
 from comminsight.model.counters import CounterSeries
 from comminsight.model.job_evidence import JobEvidence
@@ -50,20 +50,20 @@ def _judged(job: JobEvidence, series: CounterSeries) -> Verdict:
             job, RULE, (), [message(codes.MISSING_EFFECT, reason=found.reason, **place)]
         )
     if found.effect is Effect.SLOWED and found.ratio >= SIGNIFICANT_RATIO:
-        return link_verdict(job, _slowed(series, users, found, place))
+        return job_verdict(job, _slowed(series, users, found, place))
     said = told(codes.EFFECT_NONE, n_steps=found.n_risen, **place)
     return abstained(job, RULE, [said] if found.effect is not Effect.ABSENT else ())
 
 
 def _slowed(
     series: CounterSeries, users: tuple[int, ...], found: CounterEffect, place: dict[str, str]
-) -> Finding:
+) -> JobFinding:
     said = told(
         codes.EFFECT_SLOWED, ratio=found.ratio, first_step=found.first_step,
         last_step=found.last_step, host=place["host"], device=place["device"],
         counter=place["counter"],
     )  # fmt: skip
-    return Finding(
+    return JobFinding(
         rule=RULE,
         cause=Cause.SLOW_LINK,
         confidence=Confidence.MEDIUM,

@@ -10,7 +10,7 @@ from comminsight.analysis.stamp_quality import communication_of
 from comminsight.diagnosis import codes_data as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import abstained, told
+from comminsight.diagnosis.job_finding import abstained, told
 from comminsight.model.job_evidence import JobEvidence
 
 RULE = "dark"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from comminsight.diagnosis import codes_data as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, link_verdict, told
+from comminsight.diagnosis.job_finding import JobFinding, job_verdict, told
 from comminsight.model.activity import ActivityKind, NumberedOps
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.verdict import Cause, Confidence, Evidence
@@ -27,11 +27,11 @@ def data_holes_rule(job: JobEvidence) -> Iterator[Claim]:
     evidence = [*_holes(job), *_lost_kernels(job), *_no_communication(job)]
     if not evidence:
         return
-    found = Finding(
+    found = JobFinding(
         RULE, Cause.DATA_INCOMPLETE, Confidence.HIGH,
         evidence=tuple(evidence), next_actions=(message(codes.CAPTURE_AGAIN),),
     )  # fmt: skip
-    yield Claim(link_verdict(job, found))
+    yield Claim(job_verdict(job, found))
 
 
 def _holes(job: JobEvidence) -> Iterator[Evidence]:

@@ -14,7 +14,7 @@ from comminsight.analysis.stamp_quality import (
 from comminsight.diagnosis import codes_data as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, link_verdict, told
+from comminsight.diagnosis.job_finding import JobFinding, job_verdict, told
 from comminsight.model.activity import Activity
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.verdict import Cause, Confidence, Evidence
@@ -65,8 +65,8 @@ def _unequal(own: Sequence[Activity]) -> Iterator[Evidence]:
 
 
 def _claim(job: JobEvidence, cause: Cause, evidence: Sequence[Evidence]) -> Claim:
-    found = Finding(
+    found = JobFinding(
         RULE, cause, Confidence.HIGH if cause is Cause.DATA_CORRUPT else Confidence.MEDIUM,
         evidence=tuple(evidence), next_actions=(message(codes.CAPTURE_AGAIN),),
     )  # fmt: skip
-    return Claim(link_verdict(job, found))
+    return Claim(job_verdict(job, found))

@@ -9,7 +9,7 @@ from comminsight.analysis.log_ranks import ranks_of
 from comminsight.diagnosis import codes_logs as logs
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, Place, link_verdict
+from comminsight.diagnosis.job_finding import JobFinding, Place, job_verdict
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.log_event import LogCode
 from comminsight.model.verdict import Cause, Confidence, Evidence
@@ -40,13 +40,13 @@ def descriptors_rule(job: JobEvidence) -> Iterator[Claim]:
         evidence.append(Evidence(kind="log", message=listed, text=one.event.text))
     evidence += _needed(job, max(job.world_size, ranks.world_size))
     missing = () if told else (message(logs.MISSING_RESOURCE_LIMIT, limit=FILES),)
-    found = Finding(
+    found = JobFinding(
         rule=RULE, cause=Cause.FD_LIMIT, confidence=Confidence.HIGH, culprits=culprits,
         place=Place(node=", ".join(sorted({line.host for line in lines} - {""}))),
         evidence=tuple(evidence), missing=missing,
         next_actions=(message(logs.RAISE_DESCRIPTORS),),
     )  # fmt: skip
-    yield Claim(link_verdict(job, found), first.time, CONSEQUENCES)
+    yield Claim(job_verdict(job, found), first.time, CONSEQUENCES)
 
 
 def _needed(job: JobEvidence, world: int) -> Iterator[Evidence]:

@@ -11,7 +11,7 @@ from comminsight.analysis.log_ranks import INIT_CODES, LogRanks, ranks_of, short
 from comminsight.diagnosis import codes_logs as logs
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, Place, link_verdict
+from comminsight.diagnosis.job_finding import JobFinding, Place, job_verdict
 from comminsight.diagnosis.rules.init_stuck import PATIENCE_NS
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.log_event import LogCode, LogEvent
@@ -30,14 +30,14 @@ def duplicate_gpu_rule(job: JobEvidence) -> Iterator[Claim]:
     pairs = dict(_warned(job)) or dict(_begun(job, ranks))
     for (host, bus_id), (culprits, event) in sorted(pairs.items()):
         said = message(logs.SAME_GPU, ranks=list(culprits), bus_id=bus_id, host=host)
-        found = Finding(
+        found = JobFinding(
             rule=RULE, cause=Cause.DUPLICATE_GPU,
             confidence=Confidence.HIGH if event.code in WARNED else Confidence.MEDIUM,
             culprits=culprits, place=Place(node=host),
             evidence=(Evidence(kind="log", message=said, text=event.text),),
             next_actions=(message(logs.BIND_GPUS, ranks=list(culprits)),),
         )  # fmt: skip
-        yield Claim(link_verdict(job, found), event.time, CONSEQUENCES)
+        yield Claim(job_verdict(job, found), event.time, CONSEQUENCES)
 
 
 WARNED = frozenset({LogCode.NCCL_DUPLICATE_GPU})

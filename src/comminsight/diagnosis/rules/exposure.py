@@ -11,7 +11,7 @@ from comminsight.diagnosis import codes_data as codes
 from comminsight.diagnosis.chain import op_name
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, link_verdict, told
+from comminsight.diagnosis.job_finding import JobFinding, job_verdict, told
 from comminsight.model.activity import Activity, ActivityKind
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.verdict import Cause, Confidence, Evidence, Message
@@ -37,9 +37,9 @@ def exposure_rule(job: JobEvidence) -> Iterator[Claim]:
     if late >= LATE_BYTES_RATIO:
         evidence.append(told(codes.LATE_BYTES, ratio=late))
     yield Claim(
-        link_verdict(
+        job_verdict(
             job,
-            Finding(
+            JobFinding(
                 RULE,
                 Cause.EXPOSED_COMM,
                 Confidence.MEDIUM if n_steps >= SURE_STEPS else Confidence.LOW,

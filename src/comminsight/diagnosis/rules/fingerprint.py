@@ -11,7 +11,7 @@ from comminsight.diagnosis import codes_calls as codes
 from comminsight.diagnosis.call_evidence import shape_difference
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, link_verdict, told
+from comminsight.diagnosis.job_finding import JobFinding, job_verdict, told
 from comminsight.model.job_evidence import JobEvidence, JobLog
 from comminsight.model.log_event import LogCode, LogEvent
 from comminsight.model.verdict import Cause, Confidence, Evidence, Message
@@ -47,9 +47,9 @@ def fingerprint_rule(job: JobEvidence) -> Iterator[Claim]:
     is_global = all(_is_global(log, event) for log, event in lines)
     culprits = tuple(sorted(wrong)) if is_global else ()
     rest = set(by_rank) - set(culprits)
-    verdict = link_verdict(
+    verdict = job_verdict(
         job,
-        Finding(
+        JobFinding(
             RULE, _cause([own for own, _ in sides]),
             Confidence.HIGH if is_decided and culprits else Confidence.MEDIUM,
             culprits=culprits, victims=tuple(sorted(rest)) if is_global else (),

@@ -8,7 +8,7 @@ from comminsight.analysis.log_ranks import ranks_of
 from comminsight.diagnosis import codes_calls as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, link_verdict, told
+from comminsight.diagnosis.job_finding import JobFinding, job_verdict, told
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.log_event import LogCode, LogEvent
 from comminsight.model.verdict import Cause, Confidence, Evidence
@@ -31,9 +31,9 @@ def gloo_sizes_rule(job: JobEvidence) -> Iterator[Claim]:
     if not lines:
         return
     received, expected = _sizes(lines[0][1])
-    verdict = link_verdict(
+    verdict = job_verdict(
         job,
-        Finding(
+        JobFinding(
             RULE, _cause(received, expected), Confidence.LOW,
             victims=tuple(sorted({rank for rank, _ in lines} - {-1})),
             evidence=tuple(_evidence(lines[0][1], received, expected)),

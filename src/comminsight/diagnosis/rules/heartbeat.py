@@ -11,7 +11,7 @@ from comminsight.analysis.log_ranks import ranks_of
 from comminsight.diagnosis import codes_logs as logs
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, abstained, link_verdict
+from comminsight.diagnosis.job_finding import JobFinding, abstained, job_verdict
 from comminsight.diagnosis.watchdogs import heartbeat_ranks, heartbeats
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.log_event import LogCode, LogEvent
@@ -40,7 +40,7 @@ def heartbeat_rule(job: JobEvidence) -> Iterator[Claim]:
                       (message(logs.GATHER_STACKS),))
         )  # fmt: skip
         return
-    found = Finding(
+    found = JobFinding(
         rule=RULE,
         cause=Cause.HEARTBEAT_FALSE_ALARM,
         confidence=Confidence.MEDIUM if len(evidence) > 1 else Confidence.LOW,
@@ -48,7 +48,7 @@ def heartbeat_rule(job: JobEvidence) -> Iterator[Claim]:
         evidence=evidence,
         next_actions=(message(logs.RAISE_LIMIT, limit="limit.heartbeat", needed_ns=stuck_ns),),
     )
-    yield Claim(link_verdict(job, found), lines[0].time)
+    yield Claim(job_verdict(job, found), lines[0].time)
 
 
 def _has_timeouts(job: JobEvidence) -> bool:

@@ -8,7 +8,7 @@ from comminsight.analysis.log_index import events_with
 from comminsight.diagnosis import codes_calls
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, link_verdict
+from comminsight.diagnosis.job_finding import JobFinding, job_verdict
 from comminsight.model.hang import HangEvent
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.log_event import LogCode, LogEvent
@@ -24,11 +24,11 @@ def idle_rule(job: JobEvidence) -> Iterator[Claim]:
     if said is None or job.hang is None or job.doubted or not _is_idle(job.hang):
         return
     told = message(codes_calls.NOTHING_PENDING, n_ranks=job.hang.world_size)
-    found = Finding(
+    found = JobFinding(
         RULE, Cause.HEALTHY_IDLE, Confidence.MEDIUM,
         evidence=(Evidence(kind="record", message=told, text=said.text),),
     )  # fmt: skip
-    yield Claim(link_verdict(job, found))
+    yield Claim(job_verdict(job, found))
 
 
 def _claims(job: JobEvidence) -> Iterator[LogEvent]:

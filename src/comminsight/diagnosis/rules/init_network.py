@@ -20,7 +20,7 @@ from comminsight.analysis.log_ranks import LogRanks, ranks_of
 from comminsight.diagnosis import codes_logs as logs
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, Place, link_verdict
+from comminsight.diagnosis.job_finding import JobFinding, Place, job_verdict
 from comminsight.diagnosis.rules.init_stuck import PATIENCE_NS
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.log_event import LogCode
@@ -48,10 +48,10 @@ def init_network_rule(job: JobEvidence) -> Iterator[Claim]:
         if found is not None:
             is_interface = found.cause is Cause.INIT_WRONG_INTERFACE
             explained = CONSEQUENCES if is_interface else frozenset({Cause.INIT_STUCK})
-            yield Claim(link_verdict(job, found), explains=explained)
+            yield Claim(job_verdict(job, found), explains=explained)
 
 
-def _wrong_interface(job: JobEvidence, ranks: LogRanks, init: LogInit) -> Finding | None:
+def _wrong_interface(job: JobEvidence, ranks: LogRanks, init: LogInit) -> JobFinding | None:
     """The ranks that offer an address of their own host only, while others offer one that more
     than one host can reach, and the communicator is not complete or a peer was refused."""
     found = offers(job.logs, ranks)
@@ -66,7 +66,7 @@ def _wrong_interface(job: JobEvidence, ranks: LogRanks, init: LogInit) -> Findin
     culprits = tuple(sorted({offer.rank for offer in odd} - {-1}))
     common = Counter(offer.interface for offer in usual).most_common(1)
     interface = common[0][0] if common else ""
-    return Finding(
+    return JobFinding(
         rule=RULE, cause=Cause.INIT_WRONG_INTERFACE, confidence=Confidence.MEDIUM,
         culprits=culprits, victims=tuple(sorted({one.rank for one in usual} - {-1})),
         place=Place(node=", ".join(sorted({one.host for one in odd}))),
@@ -109,7 +109,7 @@ def _refused(job: JobEvidence, ranks: LogRanks) -> Iterator[Evidence]:
         yield Evidence(kind="log", message=said, text=one.event.text)
 
 
-def _no_interface(job: JobEvidence, ranks: LogRanks) -> Finding | None:
+def _no_interface(job: JobEvidence, ranks: LogRanks) -> JobFinding | None:
     """Ranks that found no interface at all; the filter and what is there are told beside it."""
     lines = [
         (ranks.rank_of(log, event), event)
@@ -124,7 +124,7 @@ def _no_interface(job: JobEvidence, ranks: LogRanks) -> Finding | None:
     plain = sorted({value.lstrip("=^") for value in filters if value[:1] == "="})
     actions: tuple[Message, ...] = tuple(message(logs.PLAIN_FILTER, value=one) for one in plain)
     known = [name for name in plain if name in told]
-    return Finding(
+    return JobFinding(
         rule=RULE, cause=Cause.INIT_WRONG_INTERFACE,
         confidence=Confidence.MEDIUM if known or filters else Confidence.LOW, culprits=culprits,
         evidence=(Evidence(kind="log", message=said, text=lines[0][1].text),),
@@ -141,7 +141,7 @@ def _filters(job: JobEvidence) -> list[str]:
     return sorted(found)
 
 
-def _store(job: JobEvidence, ranks: LogRanks, init: LogInit) -> Finding | None:
+def _store(job: JobEvidence, ranks: LogRanks, init: LogInit) -> JobFinding | None:
     """Clients that gave up on the store, of ranks that never had a communicator."""
     done = set(init.ranks(InitPhase.COMPLETE))
     clients = [one for one in store_clients(job.logs, ranks) if one.rank not in done]
@@ -159,14 +159,14 @@ def _store(job: JobEvidence, ranks: LogRanks, init: LogInit) -> Finding | None:
         )  # fmt: skip
         evidence.append(Evidence(kind="log", message=heard, text=event.text))
     missing = () if listening else (message(logs.MISSING_LISTENER, address=address),)
-    return Finding(
+    return JobFinding(
         rule=RULE, cause=Cause.INIT_STORE_UNREACHABLE, confidence=Confidence.MEDIUM,
         victims=tuple(victims), evidence=tuple(evidence), missing=missing,
         next_actions=(message(logs.CHECK_STORE, address=address, port=port),),
     )  # fmt: skip
 
 
-def _unreachable(job: JobEvidence, ranks: LogRanks, init: LogInit) -> Finding | None:
+def _unreachable(job: JobEvidence, ranks: LogRanks, init: LogInit) -> JobFinding | None:
     """Ranks that found no path to a peer while they connected."""
     done = set(init.ranks(InitPhase.COMPLETE))
     failed = [
@@ -176,7 +176,7 @@ def _unreachable(job: JobEvidence, ranks: LogRanks, init: LogInit) -> Finding | 
     if not failed:
         return None
     peers = sorted({one.peer for one in failed} - {""})
-    return Finding(
+    return JobFinding(
         rule=RULE, cause=Cause.PEER_UNREACHABLE, confidence=Confidence.MEDIUM,
         victims=tuple(sorted({one.rank for one in failed} - {-1})),
         evidence=tuple(_refused(job, ranks)),

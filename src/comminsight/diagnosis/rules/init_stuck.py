@@ -10,7 +10,7 @@ from comminsight.analysis.log_ranks import LogRanks, ranks_of
 from comminsight.diagnosis import codes_logs as logs
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, Place, abstained, link_verdict
+from comminsight.diagnosis.job_finding import JobFinding, Place, abstained, job_verdict
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.log_event import LogCode, LogEvent
 from comminsight.model.ranges import missing_ranks
@@ -31,7 +31,7 @@ def init_stuck_rule(job: JobEvidence) -> Iterator[Claim]:
     init = log_init(job.logs, ranks, patience_ns=PATIENCE_NS)
     twice = claimed_twice(job.logs, ranks)
     if twice:
-        yield Claim(link_verdict(job, _two_worlds(init, twice)))
+        yield Claim(job_verdict(job, _two_worlds(init, twice)))
     elif (awaited := _awaited(job, ranks)) is not None:
         yield from _of_id(job, ranks, awaited)
     elif init.has_stopped and not init.has_ops and init.ranks(*BEGUN):
@@ -57,12 +57,12 @@ def _of_phases(job: JobEvidence, init: LogInit) -> Iterator[Claim]:
         yield Claim(abstained(job, RULE, evidence, missing, steps))
         return
     hosts = sorted({init.hosts[rank] for rank in culprits if rank in init.hosts})
-    found = Finding(
+    found = JobFinding(
         rule=RULE, cause=Cause.INIT_STUCK, confidence=Confidence.LOW, culprits=culprits,
         victims=victims, place=Place(node=", ".join(hosts)), evidence=evidence,
         next_actions=actions,
     )  # fmt: skip
-    yield Claim(link_verdict(job, found))
+    yield Claim(job_verdict(job, found))
 
 
 def _are_absent(init: LogInit, ranks: tuple[int, ...]) -> bool:
@@ -120,19 +120,19 @@ def _of_id(
         missing += [] if world else [message(logs.MISSING_WORLD)]
         yield Claim(abstained(job, RULE, evidence, missing, (message(logs.GATHER_STACKS),)))
         return
-    found = Finding(
+    found = JobFinding(
         rule=RULE, cause=Cause.INIT_STUCK, confidence=Confidence.LOW, culprits=(owner,),
         victims=tuple(sorted(waiting)), evidence=evidence,
         next_actions=(message(logs.GATHER_STACKS),),
     )  # fmt: skip
-    yield Claim(link_verdict(job, found), first.time)
+    yield Claim(job_verdict(job, found), first.time)
 
 
-def _two_worlds(init: LogInit, twice: dict[int, dict[str, set[str]]]) -> Finding:
+def _two_worlds(init: LogInit, twice: dict[int, dict[str, set[str]]]) -> JobFinding:
     rank = min(twice)
     hosts = sorted(twice[rank])
     said = message(logs.TWO_WORLDS, rank=rank, hosts=", ".join(hosts), n_ranks=init.world_size)
-    return Finding(
+    return JobFinding(
         rule=RULE, cause=Cause.INIT_STUCK, confidence=Confidence.MEDIUM,
         evidence=(Evidence(kind="log", message=said),), place=Place(node=", ".join(hosts)),
         next_actions=(message(logs.ONE_RENDEZVOUS, hosts=", ".join(hosts)),),

@@ -20,7 +20,7 @@ from comminsight.analysis.ras_sides import still_sides
 from comminsight.diagnosis import codes_logs as logs
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, link_verdict
+from comminsight.diagnosis.job_finding import JobFinding, job_verdict
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.log_event import LogCode
 from comminsight.model.verdict import Cause, Confidence, Evidence
@@ -61,12 +61,12 @@ def known_versions_rule(job: JobEvidence) -> Iterator[Claim]:
                 logs.KNOWN_FAULT, version=version_text(version), fixed_in=fixed,
                 fault=f"known_fault.{fault.name}",
             )  # fmt: skip
-            found = Finding(
+            found = JobFinding(
                 rule=RULE, cause=Cause.KNOWN_BAD_VERSION, confidence=Confidence.MEDIUM,
                 evidence=(Evidence(kind="log", message=said, text=line),),
                 next_actions=(message(logs.UPGRADE_NCCL, fixed_in=fixed),),
             )  # fmt: skip
-            yield Claim(link_verdict(job, found))
+            yield Claim(job_verdict(job, found))
 
 
 def _lacks_net(job: JobEvidence) -> bool:

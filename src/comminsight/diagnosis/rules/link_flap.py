@@ -13,14 +13,8 @@ from comminsight.analysis.transport_errors import hosts_by_address, is_no_answer
 from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import (
-    CONSEQUENCES,
-    Finding,
-    Place,
-    abstained,
-    link_verdict,
-    told,
-)
+from comminsight.diagnosis.job_finding import JobFinding, Place, abstained, job_verdict, told
+from comminsight.diagnosis.link_evidence import CONSEQUENCES
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.log_event import LogCode, LogEvent
 from comminsight.model.verdict import Cause, Confidence, Evidence
@@ -115,7 +109,7 @@ def _claim(job: JobEvidence, loss: PortLoss, after: Sequence[Failure]) -> Claim:
         codes.FAILED_AFTER, kind="log", text=first.event.text, ranks=reporting,
         delay_ns=min(delays),
     )  # fmt: skip
-    found = Finding(
+    found = JobFinding(
         rule=RULE,
         cause=Cause.LINK_FLAP,
         confidence=Confidence.HIGH if is_named else Confidence.MEDIUM,
@@ -127,7 +121,7 @@ def _claim(job: JobEvidence, loss: PortLoss, after: Sequence[Failure]) -> Claim:
         next_actions=(message(codes.CHECK_PORT, host=loss.host, device=loss.device),),
     )
     return Claim(
-        link_verdict(job, found),
+        job_verdict(job, found),
         began=loss.down[0].time,
         explains=CONSEQUENCES,
         explains_ranks=frozenset(reporting),

@@ -13,7 +13,7 @@ from comminsight.diagnosis import codes_logs as logs
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.hang import judge_hang
-from comminsight.diagnosis.link_verdict import abstained
+from comminsight.diagnosis.job_finding import abstained
 from comminsight.diagnosis.log_origin import LogOrigin, log_origin
 from comminsight.diagnosis.logged_ends import (
     echo_evidence,

@@ -13,7 +13,7 @@ from comminsight.diagnosis.chain import dtype_name, op_name
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.divergence import Divergence, compared
-from comminsight.diagnosis.link_verdict import Finding, Place, abstained, link_verdict
+from comminsight.diagnosis.job_finding import JobFinding, Place, abstained, job_verdict
 from comminsight.model.call_history import CalledOp
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.verdict import Cause, Confidence, Message, OpRef
@@ -70,9 +70,9 @@ def _claim(
     call = first[found.sides[0][0]]
     cause = found.cause or cause_of_calls(found) or Cause.OP_TYPE_MISMATCH
     is_whole = comm.is_numbered and len(comm.calls) == comm.n_ranks and found.is_decided
-    verdict = link_verdict(
+    verdict = job_verdict(
         job,
-        Finding(
+        JobFinding(
             rule=RULE,
             cause=cause,
             confidence=Confidence.HIGH if is_whole else Confidence.MEDIUM,

@@ -8,7 +8,7 @@ from comminsight.analysis.log_work import LoggedWork, logged_work
 from comminsight.diagnosis import codes_logs as logs
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, link_verdict
+from comminsight.diagnosis.job_finding import JobFinding, job_verdict
 from comminsight.diagnosis.log_origin import LogOrigin, log_origin
 from comminsight.diagnosis.timeouts import limits_told, raised_limits
 from comminsight.model.job_evidence import JobEvidence
@@ -43,9 +43,9 @@ def logged_work_rule(job: JobEvidence) -> Iterator[Claim]:
     is_mixed_up = bool(raised) and 0 < work.limit_ns < work.took_ns
     cause = Cause.TIMEOUT_CONFIG if is_mixed_up else Cause.LONG_LEGIT_OP
     yield Claim(
-        link_verdict(
+        job_verdict(
             job,
-            Finding(
+            JobFinding(
                 rule=RULE,
                 cause=cause,
                 confidence=_confidence(job, origin, work),

@@ -9,7 +9,7 @@ from comminsight.analysis.bandwidth import usable
 from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, Place, link_verdict, told
+from comminsight.diagnosis.job_finding import JobFinding, Place, job_verdict, told
 from comminsight.model.bandwidth import BandwidthRow
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.verdict import Cause, Confidence, Message
@@ -31,7 +31,7 @@ def many_hosts_rule(job: JobEvidence) -> Iterator[Claim]:
         if covered != set(row.hosts) or min(pairs.values()) < ALIKE_RATIO * max(pairs.values()):
             continue
         if row.busbw_gbs < SLOW_RATIO * min(pairs.values()):
-            yield Claim(link_verdict(job, _finding(row, pairs)))
+            yield Claim(job_verdict(job, _finding(row, pairs)))
             return
 
 
@@ -46,13 +46,13 @@ def _pairs(rows: Sequence[BandwidthRow], of: BandwidthRow) -> Pairs:
     }
 
 
-def _finding(row: BandwidthRow, pairs: Pairs) -> Finding:
+def _finding(row: BandwidthRow, pairs: Pairs) -> JobFinding:
     ring = [*zip(row.hosts, (*row.hosts[1:], row.hosts[0]), strict=True)]
     said = told(
         codes.ONLY_FROM_HOSTS, n_hosts=len(row.hosts), busbw_gbs=row.busbw_gbs,
         pair_gbs=min(pairs.values()), edges=[f"{a} - {b}" for a, b in ring],
     )  # fmt: skip
-    return Finding(
+    return JobFinding(
         rule=RULE,
         cause=Cause.SLOW_LINK,
         confidence=Confidence.LOW,

@@ -16,7 +16,7 @@ from comminsight.diagnosis import codes_calls as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.divergence import compared
-from comminsight.diagnosis.link_verdict import Finding, abstained, link_verdict, told
+from comminsight.diagnosis.job_finding import JobFinding, abstained, job_verdict, told
 from comminsight.model.job_evidence import JobEvidence, JobLog
 from comminsight.model.log_event import LogCode, LogEvent
 from comminsight.model.verdict import Cause, Confidence, Evidence, Message
@@ -69,9 +69,9 @@ def mismatch_echo_rule(job: JobEvidence) -> Iterator[Claim]:
         for name, values in sorted(unlike.items())
         for value, who in sorted(values.items())
     ]
-    verdict = link_verdict(
+    verdict = job_verdict(
         job,
-        Finding(
+        JobFinding(
             RULE, Cause.ENV_SKEW, Confidence.MEDIUM if agreeing else Confidence.LOW,
             evidence=(*evidence, *said), missing=tuple(missing), next_actions=_actions(),
         ),

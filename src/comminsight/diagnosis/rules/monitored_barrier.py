@@ -9,7 +9,7 @@ from comminsight.analysis.log_ranks import ranks_of
 from comminsight.diagnosis import codes_logs as logs
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, link_verdict
+from comminsight.diagnosis.job_finding import JobFinding, job_verdict
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.log_event import LogCode
 from comminsight.model.verdict import Cause, Confidence, Evidence
@@ -43,10 +43,10 @@ def monitored_barrier_rule(job: JobEvidence) -> Iterator[Claim]:
     limit = event.values.get("timeout_ms", 0)
     limit_ns = limit * MS if isinstance(limit, int) else 0
     said = message(logs.BARRIER_MISSED, ranks=list(culprits), limit_ns=limit_ns)
-    found = Finding(
+    found = JobFinding(
         rule=RULE, cause=Cause.RANK_NOT_ENTERED, confidence=Confidence.MEDIUM, culprits=culprits,
         victims=tuple(sorted({WATCHER, *reached} - set(culprits))),
         evidence=(Evidence(kind="log", message=said, text=event.text),),
         next_actions=(message(logs.GATHER_STACKS),),
     )  # fmt: skip
-    yield Claim(link_verdict(job, found), event.time)
+    yield Claim(job_verdict(job, found), event.time)

@@ -17,7 +17,8 @@ from comminsight.analysis.transport_errors import (
 from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import CONSEQUENCES, Finding, Place, link_verdict, told
+from comminsight.diagnosis.job_finding import JobFinding, Place, job_verdict, told
+from comminsight.diagnosis.link_evidence import CONSEQUENCES
 from comminsight.model.host_facts import PortState
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.verdict import Cause, Confidence, Evidence
@@ -42,7 +43,7 @@ def mtu_rule(job: JobEvidence) -> Iterator[Claim]:
     culprits = ranks_on([odd], hosts_of_ranks(job, ranks)) if odd else ()
     reporting = reporters(errors)
     names = sorted({short_host(port.host) for port in pair})
-    found = Finding(
+    found = JobFinding(
         rule=RULE,
         cause=Cause.MTU_MISMATCH,
         confidence=Confidence.HIGH if odd else Confidence.MEDIUM,
@@ -53,7 +54,7 @@ def mtu_rule(job: JobEvidence) -> Iterator[Claim]:
         next_actions=(message(codes.SET_MTU, hosts=names),),
     )
     yield Claim(
-        link_verdict(job, found),
+        job_verdict(job, found),
         began=errors[0].event.time,
         explains=CONSEQUENCES,
         explains_ranks=frozenset(reporting),

@@ -12,7 +12,7 @@ from comminsight.analysis.nic_use import shared_cards, sole_users
 from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, Place, abstained, link_verdict, told
+from comminsight.diagnosis.job_finding import JobFinding, Place, abstained, job_verdict, told
 from comminsight.model.bandwidth import BandwidthRow
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.verdict import Cause, Confidence, Evidence, Verdict
@@ -44,7 +44,7 @@ def _verdict(
     if not of_them or any(not set(ranks).isdisjoint(row.ranks) for row in paths.normal):
         missing = [message(codes.MISSING_NIC_BANDWIDTH, host=host, device=card)]
         return abstained(job, RULE, said, missing)
-    found = Finding(
+    found = JobFinding(
         rule=RULE,
         cause=Cause.NIC_SHARED,
         confidence=Confidence.HIGH if len(paths.normal) >= MIN_PEERS else Confidence.MEDIUM,
@@ -55,7 +55,7 @@ def _verdict(
         next_actions=(message(codes.EDIT_TOPOLOGY, host=host),),
         measures={"busbw_gbs": paths.busbw_gbs, "usual_gbs": paths.usual_gbs},
     )
-    return link_verdict(job, found)
+    return job_verdict(job, found)
 
 
 def _seen(host: str, card: str, ranks: tuple[int, ...], n_others: int) -> list[Evidence]:

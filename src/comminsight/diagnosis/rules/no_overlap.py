@@ -12,7 +12,7 @@ from comminsight.analysis.succession import COMPUTE, Succession, successions
 from comminsight.diagnosis import codes_data as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, link_verdict, told
+from comminsight.diagnosis.job_finding import JobFinding, job_verdict, told
 from comminsight.diagnosis.rules.exposure import exposure_rule
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.verdict import Cause, Confidence
@@ -55,7 +55,7 @@ def _claim(job: JobEvidence, one: Succession) -> Claim:
         else message(codes.FIND_DEPENDENCY, after=one.after, before=one.before)
     )
     cause = Cause.EXPOSED_COMM if is_stream else Cause.NO_OVERLAP_BY_DEPENDENCY
-    found = Finding(
+    found = JobFinding(
         RULE, cause, Confidence.MEDIUM, evidence=tuple(evidence), next_actions=(action,)
     )
-    return Claim(link_verdict(job, found))
+    return Claim(job_verdict(job, found))

@@ -14,7 +14,7 @@ from comminsight.analysis.sum_order import (
 from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, abstained, link_verdict, told
+from comminsight.diagnosis.job_finding import JobFinding, abstained, job_verdict, told
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.verdict import Cause, Confidence, Evidence
 
@@ -40,17 +40,17 @@ def nondeterminism_rule(job: JobEvidence) -> Iterator[Claim]:
         if result.n_ranks >= MIN_RANKS
     ]
     if order and results:
-        yield Claim(link_verdict(job, _finding(results, order)))
+        yield Claim(job_verdict(job, _finding(results, order)))
     elif order and not (job.digests and job.baseline.digests):
         yield Claim(abstained(job, RULE, order, [message(codes.MISSING_DIGESTS)]))
 
 
-def _finding(results: list[DifferingResult], order: list[Evidence]) -> Finding:
+def _finding(results: list[DifferingResult], order: list[Evidence]) -> JobFinding:
     said = [
         told(codes.RESULTS_DIFFER, name=one.name, n_ranks=one.n_ranks, n_calls=one.n_calls)
         for one in results
     ]
-    return Finding(
+    return JobFinding(
         rule=RULE,
         cause=Cause.NONDETERMINISTIC_ALGO,
         confidence=Confidence.MEDIUM,

@@ -19,7 +19,7 @@ from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.all_present import all_present_stuck, stuck_ranks
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, Place, abstained, link_verdict, told
+from comminsight.diagnosis.job_finding import JobFinding, Place, abstained, job_verdict, told
 from comminsight.model.host_facts import DevicePath
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.log_event import LogCode
@@ -85,7 +85,7 @@ def _by_trial(job: JobEvidence, pairs: TriedPairs) -> Verdict:
     said = [_pairs_said(codes.PAIRS_FAIL, pairs.host, pairs.failed)]
     if pairs.passed:
         said.append(_pairs_said(codes.PAIRS_WORK, pairs.host, pairs.passed))
-    found = Finding(
+    found = JobFinding(
         rule=RULE,
         cause=Cause.P2P_BLOCKED,
         confidence=Confidence.HIGH if pairs.passed else Confidence.MEDIUM,
@@ -93,7 +93,7 @@ def _by_trial(job: JobEvidence, pairs: TriedPairs) -> Verdict:
         evidence=tuple(said),
         next_actions=(message(codes.ACCESS_CONTROL_OFF, host=pairs.host),),
     )
-    return link_verdict(job, found)
+    return job_verdict(job, found)
 
 
 def _by_links(job: JobEvidence, odd: OddLinks, stuck: Verdict | None) -> Claim:
@@ -104,7 +104,7 @@ def _by_links(job: JobEvidence, odd: OddLinks, stuck: Verdict | None) -> Claim:
     seat = message(codes.SEAT_BRIDGE, host=odd.host, device=odd.device)
     if stuck is None:
         return Claim(abstained(job, RULE, [said], [message(codes.MISSING_PEER_MATRIX)], [seat]))
-    found = Finding(
+    found = JobFinding(
         rule=RULE,
         cause=Cause.P2P_BLOCKED,
         confidence=Confidence.MEDIUM,
@@ -113,7 +113,7 @@ def _by_links(job: JobEvidence, odd: OddLinks, stuck: Verdict | None) -> Claim:
         evidence=(said,),
         next_actions=(seat, message(codes.TRY_WITHOUT_P2P)),
     )
-    return Claim(link_verdict(job, found), explains=STUCK)
+    return Claim(job_verdict(job, found), explains=STUCK)
 
 
 def _by_bridges(job: JobEvidence, on: str, inside: set[int]) -> Iterator[Claim]:
@@ -124,7 +124,7 @@ def _by_bridges(job: JobEvidence, on: str, inside: set[int]) -> Iterator[Claim]:
         if host != on:
             continue
         devices = [bus_name(number) for number in below]
-        found = Finding(
+        found = JobFinding(
             rule=RULE,
             cause=Cause.P2P_BLOCKED,
             confidence=Confidence.MEDIUM
@@ -141,7 +141,7 @@ def _by_bridges(job: JobEvidence, on: str, inside: set[int]) -> Iterator[Claim]:
                 message(codes.TRY_WITHOUT_P2P),
             ),
         )
-        yield Claim(link_verdict(job, found), explains=STUCK)
+        yield Claim(job_verdict(job, found), explains=STUCK)
 
 
 def _direct_ranks(job: JobEvidence, ranks: LogRanks) -> set[int]:

@@ -10,7 +10,7 @@ from comminsight.analysis.log_ranks import ranks_of
 from comminsight.diagnosis import codes_logs as logs
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, link_verdict
+from comminsight.diagnosis.job_finding import JobFinding, job_verdict
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.log_event import LogCode
 from comminsight.model.verdict import Cause, Confidence, Evidence
@@ -46,13 +46,13 @@ def plugin_fallback_rule(job: JobEvidence) -> Iterator[Claim]:
         own = [one for one in networks if one.event.values.get("network") == network]
         told = message(logs.NETWORK_USED, ranks=list(named(own)), network=network)
         evidence.append(Evidence(kind="log", message=told, text=own[0].event.text))
-    found = Finding(
+    found = JobFinding(
         rule=RULE, cause=Cause.PLUGIN_FALLBACK,
         confidence=Confidence.MEDIUM if "Socket" in used else Confidence.LOW,
         culprits=named(rejected), evidence=tuple(evidence),
         next_actions=(message(logs.MATCH_PLUGIN, library=library),),
     )  # fmt: skip
-    yield Claim(link_verdict(job, found))
+    yield Claim(job_verdict(job, found))
 
 
 def _is_misfit(one: RankLine) -> bool:

@@ -10,7 +10,7 @@ from comminsight.analysis.port_rates import Ceiling, SlowPort, ceilings, slower_
 from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, Place, abstained, link_verdict, told
+from comminsight.diagnosis.job_finding import JobFinding, Place, abstained, job_verdict, told
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.verdict import Cause, Confidence, Evidence, Verdict
 
@@ -43,7 +43,7 @@ def _asymmetry(job: JobEvidence, slow: SlowPort) -> Verdict:
     unseen = message(codes.MISSING_NIC_BANDWIDTH, host=slow.host, device=slow.device)
     if is_normal and not is_slow:
         return abstained(job, RULE, [said])
-    found = Finding(
+    found = JobFinding(
         rule=RULE,
         cause=Cause.NIC_ASYMMETRY,
         confidence=Confidence.HIGH if is_slow else Confidence.LOW,
@@ -54,7 +54,7 @@ def _asymmetry(job: JobEvidence, slow: SlowPort) -> Verdict:
         next_actions=(message(codes.CHECK_PORT, host=slow.host, device=slow.device),),
         measures={"rate_gbs": slow.rate_gbs},
     )
-    return link_verdict(job, found)
+    return job_verdict(job, found)
 
 
 def _effect(job: JobEvidence, name: str, users: tuple[int, ...]) -> tuple[bool, bool]:
@@ -84,7 +84,7 @@ def ceiling_rule(job: JobEvidence) -> Iterator[Claim]:
 
 
 def _ceiling(job: JobEvidence, limit: Ceiling, busbw_gbs: float) -> Verdict:
-    found = Finding(
+    found = JobFinding(
         rule=RULE,
         cause=Cause.SLOW_LINK,
         confidence=Confidence.LOW,
@@ -92,7 +92,7 @@ def _ceiling(job: JobEvidence, limit: Ceiling, busbw_gbs: float) -> Verdict:
         evidence=(_ceiling_said(limit, busbw_gbs),),
         measures={"ceiling_gbs": limit.ceiling_gbs, "busbw_gbs": busbw_gbs},
     )
-    return link_verdict(job, found)
+    return job_verdict(job, found)
 
 
 def _ceiling_said(limit: Ceiling, busbw_gbs: float) -> Evidence:

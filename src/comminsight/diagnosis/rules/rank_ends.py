@@ -9,7 +9,7 @@ from comminsight.diagnosis import codes
 from comminsight.diagnosis import codes_logs as logs
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, Place, abstained, link_verdict
+from comminsight.diagnosis.job_finding import JobFinding, Place, abstained, job_verdict
 from comminsight.diagnosis.log_origin import LogOrigin, log_origin
 from comminsight.diagnosis.logged_ends import (
     echo_evidence,
@@ -43,7 +43,7 @@ def rank_ends_rule(job: JobEvidence) -> Iterator[Claim]:
     if origin.first or origin.left:
         lines = origin.first or origin.left
         finding = _finding(job, origin, lines)
-        yield Claim(link_verdict(job, finding), lines[0].event.time, CONSEQUENCES)
+        yield Claim(job_verdict(job, finding), lines[0].event.time, CONSEQUENCES)
     elif origin.candidates or origin.nameless or origin.doubted or origin.ends.unyielding:
         yield Claim(
             abstained(
@@ -53,10 +53,10 @@ def rank_ends_rule(job: JobEvidence) -> Iterator[Claim]:
         )  # fmt: skip
 
 
-def _finding(job: JobEvidence, origin: LogOrigin, lines: tuple[RankLine, ...]) -> Finding:
+def _finding(job: JobEvidence, origin: LogOrigin, lines: tuple[RankLine, ...]) -> JobFinding:
     culprits = tuple(line.rank for line in lines)
     hosts = sorted({origin.ranks.host_of(rank) for rank in culprits} - {""})
-    return Finding(
+    return JobFinding(
         rule=RULE,
         cause=Cause.RANK_DEAD,
         confidence=_confidence(origin),

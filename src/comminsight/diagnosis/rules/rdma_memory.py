@@ -17,7 +17,7 @@ from comminsight.analysis.log_ranks import ranks_of
 from comminsight.diagnosis import codes_logs as logs
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, Place, abstained, link_verdict
+from comminsight.diagnosis.job_finding import JobFinding, Place, abstained, job_verdict
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.log_event import LogCode
 from comminsight.model.verdict import Cause, Confidence, Evidence, Message
@@ -55,16 +55,16 @@ def rdma_memory_rule(job: JobEvidence) -> Iterator[Claim]:
         yield Claim(abstained(job, RULE, evidence))
         return
     yield Claim(
-        link_verdict(job, _finding(failed, cause, evidence, action)),
+        job_verdict(job, _finding(failed, cause, evidence, action)),
         failed[0].event.time, CONSEQUENCES,
     )  # fmt: skip
 
 
 def _finding(
     failed: list[RankLine], cause: Cause, evidence: tuple[Evidence, ...], action: Message
-) -> Finding:
+) -> JobFinding:
     hosts = sorted({one.host for one in failed} - {""})
-    return Finding(
+    return JobFinding(
         rule=RULE, cause=cause, confidence=Confidence.MEDIUM, culprits=named(failed),
         place=Place(node=", ".join(hosts)), evidence=evidence, next_actions=(action,),
     )  # fmt: skip

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from comminsight.analysis.device_clock import lower_clock
 from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.claim import Claim
-from comminsight.diagnosis.link_verdict import told
+from comminsight.diagnosis.job_finding import told
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.verdict import Cause, Verdict
 

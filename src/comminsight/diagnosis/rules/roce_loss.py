@@ -12,14 +12,8 @@ from comminsight.diagnosis.all_present import all_present_stuck
 from comminsight.diagnosis.chain import op_name
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import (
-    Finding,
-    Place,
-    abstained,
-    link_verdict,
-    rise_said,
-    told,
-)
+from comminsight.diagnosis.job_finding import JobFinding, Place, abstained, job_verdict, told
+from comminsight.diagnosis.link_evidence import rise_said
 from comminsight.model.bandwidth import BandwidthRow
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.verdict import Cause, Confidence, Evidence, Message, Verdict
@@ -68,7 +62,7 @@ def _at_ports(job: JobEvidence, rises: list[CounterRise], dips: Dips) -> Verdict
     culprits = {r for rise in rises for r in ranks_at(job.links, rise.host, rise.device)}
     if not culprits:
         return abstained(job, RULE, said)
-    found = Finding(
+    found = JobFinding(
         rule=RULE,
         cause=Cause.ROCE_LOSS,
         confidence=Confidence.MEDIUM,
@@ -77,11 +71,11 @@ def _at_ports(job: JobEvidence, rises: list[CounterRise], dips: Dips) -> Verdict
         evidence=said,
         next_actions=(message(codes.CHECK_FLOW_CONTROL),),
     )
-    return link_verdict(job, found)
+    return job_verdict(job, found)
 
 
 def _hypothesis(job: JobEvidence, dips: Dips) -> Verdict:
-    found = Finding(
+    found = JobFinding(
         rule=RULE,
         cause=Cause.ROCE_LOSS,
         confidence=Confidence.LOW,
@@ -89,7 +83,7 @@ def _hypothesis(job: JobEvidence, dips: Dips) -> Verdict:
         missing=(_deciding(),),
         next_actions=(message(codes.CHECK_FLOW_CONTROL),),
     )
-    return link_verdict(job, found)
+    return job_verdict(job, found)
 
 
 def _still(job: JobEvidence) -> Iterator[Evidence]:

@@ -10,7 +10,7 @@ from statistics import median
 from comminsight.diagnosis import codes_calls as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, abstained, link_verdict, told
+from comminsight.diagnosis.job_finding import JobFinding, abstained, job_verdict, told
 from comminsight.model.activity import Activity, ActivityKind
 from comminsight.model.job_evidence import JobEvidence, JobLog
 from comminsight.model.log_event import LogCode, LogEvent
@@ -39,8 +39,8 @@ def serving_rule(job: JobEvidence) -> Iterator[Claim]:
         yield Claim(abstained(job, RULE, (nothing, *rates), missing, actions))
     elif last and all(_is_idle(lines[-1]) for lines in last):
         rates = [_said(lines[-1]) for lines in last]
-        found = Finding(RULE, Cause.HEALTHY_IDLE, Confidence.MEDIUM, evidence=(nothing, *rates))
-        yield Claim(link_verdict(job, found))
+        found = JobFinding(RULE, Cause.HEALTHY_IDLE, Confidence.MEDIUM, evidence=(nothing, *rates))
+        yield Claim(job_verdict(job, found))
 
 
 def _in_kernel(job: JobEvidence, nothing: Evidence, open_kernels: Sequence[Activity]) -> Claim:
@@ -52,11 +52,11 @@ def _in_kernel(job: JobEvidence, nothing: Evidence, open_kernels: Sequence[Activ
         for name, ranks in sorted(by_name.items())
     ]
     ranks = {one.global_rank for one in open_kernels}
-    found = Finding(
+    found = JobFinding(
         RULE, Cause.ALL_PRESENT_STUCK, Confidence.MEDIUM, victims=tuple(sorted(ranks)),
         evidence=(nothing, *said), next_actions=(message(codes.LOOK_AT_HOST),),
     )  # fmt: skip
-    return Claim(link_verdict(job, found))
+    return Claim(job_verdict(job, found))
 
 
 def _open_kernels(activities: Sequence[Activity]) -> list[Activity]:

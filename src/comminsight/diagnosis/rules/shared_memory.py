@@ -12,7 +12,7 @@ from comminsight.analysis.log_ranks import ranks_of
 from comminsight.diagnosis import codes_logs as logs
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, Place, link_verdict
+from comminsight.diagnosis.job_finding import JobFinding, Place, job_verdict
 from comminsight.diagnosis.log_origin import LogOrigin, log_origin
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.log_event import LogCode, LogEvent
@@ -34,11 +34,11 @@ def shared_memory_rule(job: JobEvidence) -> Iterator[Claim]:
     ranks = ranks_of(job.logs, job.world_size)
     lines = [line for line in lines_of(job.logs, ranks, [LogCode.NCCL_SHM]) if _is_full(line)]
     if lines:
-        yield Claim(link_verdict(job, _finding(job, lines)), lines[0].event.time, CONSEQUENCES)
+        yield Claim(job_verdict(job, _finding(job, lines)), lines[0].event.time, CONSEQUENCES)
         return
     for host, found in _bus_errors(log_origin(job)).items():
         if len(found) >= MIN_BUS_ERRORS:
-            verdict = link_verdict(job, _suspicion(host, found))
+            verdict = job_verdict(job, _suspicion(host, found))
             first = next(iter(found.values()))
             yield Claim(verdict, first.time, CONSEQUENCES, frozenset(found))
 
@@ -47,7 +47,7 @@ def _is_full(line: RankLine) -> bool:
     return NO_SPACE in f"{line.event.values.get('error', '')} {line.event.text}".lower()
 
 
-def _finding(job: JobEvidence, lines: list[RankLine]) -> Finding:
+def _finding(job: JobEvidence, lines: list[RankLine]) -> JobFinding:
     culprits = named(lines)
     sizes = Counter(_size(line.event) for line in lines)
     evidence = []
@@ -61,7 +61,7 @@ def _finding(job: JobEvidence, lines: list[RankLine]) -> Finding:
         evidence.append(Evidence(kind="log", message=said))
     hosts = sorted({line.host for line in lines} - {""})
     action = message(logs.GROW_SHM, needed_bytes=max(needed, 1 << 30))
-    return Finding(
+    return JobFinding(
         rule=RULE, cause=Cause.SHM_EXHAUSTED, confidence=Confidence.HIGH, culprits=culprits,
         place=Place(node=", ".join(hosts)), evidence=tuple(evidence),
         next_actions=(action, message(logs.CHECK_SHM)),
@@ -88,11 +88,11 @@ def _bus_errors(origin: LogOrigin) -> dict[str, dict[int, LogEvent]]:
     return found
 
 
-def _suspicion(host: str, found: dict[int, LogEvent]) -> Finding:
+def _suspicion(host: str, found: dict[int, LogEvent]) -> JobFinding:
     culprits = tuple(sorted(found))
     said = message(logs.BUS_ERRORS, ranks=list(culprits), host=host)
     first = next(iter(found.values()))
-    return Finding(
+    return JobFinding(
         rule=RULE, cause=Cause.SHM_EXHAUSTED, confidence=Confidence.LOW, culprits=culprits,
         place=Place(node=host), evidence=(Evidence(kind="log", message=said, text=first.text),),
         missing=(message(logs.MISSING_RESOURCE_LIMIT, limit=SHM_LIMIT),),

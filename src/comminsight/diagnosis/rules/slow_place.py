@@ -20,7 +20,7 @@ from comminsight.analysis.placement import rails_of, ranks_at
 from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, Place, abstained, link_verdict, told
+from comminsight.diagnosis.job_finding import JobFinding, Place, abstained, job_verdict, told
 from comminsight.model.bandwidth import BandwidthRow
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.verdict import Cause, Confidence, Evidence, Verdict
@@ -98,7 +98,7 @@ def _common_rail(job: JobEvidence, paths: ComparedPaths) -> int | None:
 
 
 def _rail_verdict(job: JobEvidence, paths: ComparedPaths, rail: str) -> Verdict:
-    found = Finding(
+    found = JobFinding(
         rule=RULE,
         cause=Cause.SLOW_LINK,
         confidence=Confidence.MEDIUM,
@@ -108,7 +108,7 @@ def _rail_verdict(job: JobEvidence, paths: ComparedPaths, rail: str) -> Verdict:
         missing=(message(codes.MISSING_PORT_COUNTERS),),
         measures=_measures(paths),
     )
-    return link_verdict(job, found)
+    return job_verdict(job, found)
 
 
 def _n_partners(paths: ComparedPaths, place: str) -> int:
@@ -141,7 +141,7 @@ def _host_ends(row: BandwidthRow) -> frozenset[str | int]:
 def _place_verdict(job: JobEvidence, paths: ComparedPaths, place: str, ranks: set[int]) -> Verdict:
     host, _, device = place.partition("/")
     culprits = ranks_at(job.links, host, device) if device else tuple(sorted(ranks))
-    found = Finding(
+    found = JobFinding(
         rule=RULE,
         cause=Cause.SLOW_LINK,
         confidence=Confidence.MEDIUM,
@@ -151,7 +151,7 @@ def _place_verdict(job: JobEvidence, paths: ComparedPaths, place: str, ranks: se
         missing=() if device else (message(codes.MISSING_PORT_COUNTERS),),
         measures=_measures(paths),
     )
-    return link_verdict(job, found)
+    return job_verdict(job, found)
 
 
 def _rank_verdict(job: JobEvidence, paths: ComparedPaths, rank: int) -> Verdict:
@@ -160,7 +160,7 @@ def _rank_verdict(job: JobEvidence, paths: ComparedPaths, rank: int) -> Verdict:
     ports = {(short_host(one.host), one.device) for one in links if one.global_rank == rank}
     host, device = ports.pop() if len(ports) == 1 else ("", "")
     place = f"{host}/{device}" if device else f"rank {rank}"
-    found = Finding(
+    found = JobFinding(
         rule=RULE,
         cause=Cause.SLOW_LINK,
         confidence=Confidence.MEDIUM,
@@ -170,12 +170,12 @@ def _rank_verdict(job: JobEvidence, paths: ComparedPaths, rank: int) -> Verdict:
         missing=(message(codes.MISSING_PORT_COUNTERS if device else codes.MISSING_LINK_MAP),),
         measures=_measures(paths),
     )
-    return link_verdict(job, found)
+    return job_verdict(job, found)
 
 
 def _path_verdict(job: JobEvidence, paths: ComparedPaths, confidence: Confidence) -> Verdict:
     row = paths.slow[0]
-    found = Finding(
+    found = JobFinding(
         rule=RULE,
         cause=Cause.SLOW_LINK,
         confidence=confidence,
@@ -189,7 +189,7 @@ def _path_verdict(job: JobEvidence, paths: ComparedPaths, confidence: Confidence
         missing=(message(codes.MISSING_PORT_COUNTERS),),
         measures=_measures(paths),
     )
-    return link_verdict(job, found)
+    return job_verdict(job, found)
 
 
 def path_name(row: BandwidthRow) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from comminsight.diagnosis import codes_data as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, link_verdict, told
+from comminsight.diagnosis.job_finding import JobFinding, job_verdict, told
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.log_event import LogCode, LogEvent
 from comminsight.model.verdict import Cause, Confidence
@@ -33,7 +33,7 @@ def slow_transport_rule(job: JobEvidence) -> Iterator[Claim]:
     if not rate_gbs or not best_gbs or best_gbs > MAX_REACHED_RATIO * rate_gbs:
         return
     line = used[SOCKET]
-    found = Finding(
+    found = JobFinding(
         RULE, Cause.SLOW_LINK, Confidence.MEDIUM,
         evidence=(
             told(codes.SOCKETS, kind="log", text=line.text, rate_gbs=rate_gbs, busbw_gbs=best_gbs),
@@ -42,7 +42,7 @@ def slow_transport_rule(job: JobEvidence) -> Iterator[Claim]:
         measures={"busbw_gbs": best_gbs, "rate_gbs": rate_gbs},
     )  # fmt: skip
     yield Claim(
-        link_verdict(job, found),
+        job_verdict(job, found),
         explains=frozenset({Cause.EXPOSED_COMM, Cause.NO_OVERLAP_BY_DEPENDENCY}),
     )
 

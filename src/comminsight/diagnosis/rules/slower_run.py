@@ -20,7 +20,7 @@ from comminsight.diagnosis.chain import op_name
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.cpu_masks import MaskChange, mask_changes, mask_said, not_local
-from comminsight.diagnosis.link_verdict import Finding, Place, abstained, link_verdict, told
+from comminsight.diagnosis.job_finding import JobFinding, Place, abstained, job_verdict, told
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.verdict import Cause, Confidence, Evidence, Message, Verdict
 
@@ -61,14 +61,14 @@ def slower_run_rule(job: JobEvidence) -> Iterator[Claim]:
     elif not found.names:
         yield Claim(_no_verdict(job, found, message(codes.MISSING_DIFFERENCE)))
     elif found.settings and len(found.names) == len(found.settings):
-        yield Claim(link_verdict(job, _by_settings(job, found)))
+        yield Claim(job_verdict(job, _by_settings(job, found)))
     elif len(found.names) > 1:
         said = message(codes.MISSING_ONE_DIFFERENCE, names=found.names)
         yield Claim(_no_verdict(job, found, said))
     elif found.versions is not None:
-        yield Claim(link_verdict(job, _by_version(job, job.baseline, found)))
+        yield Claim(job_verdict(job, _by_version(job, job.baseline, found)))
     else:
-        yield Claim(link_verdict(job, _by_masks(job, found)))
+        yield Claim(job_verdict(job, _by_masks(job, found)))
 
 
 def _compare(job: JobEvidence, other: JobEvidence) -> Comparison:
@@ -91,7 +91,7 @@ def _same_hosts(job: JobEvidence, other: JobEvidence) -> bool:
     return not here or not there or here == there
 
 
-def _by_settings(job: JobEvidence, found: Comparison) -> Finding:
+def _by_settings(job: JobEvidence, found: Comparison) -> JobFinding:
     is_one = len(found.settings) == 1
     names = [one.name for one in found.settings]
     missing: list[Message] = []
@@ -99,7 +99,7 @@ def _by_settings(job: JobEvidence, found: Comparison) -> Finding:
         missing.append(message(codes.MISSING_ONE_DIFFERENCE, names=names))
     if found.fine:
         missing.append(message(codes.MISSING_PORT_COUNTERS))
-    return Finding(
+    return JobFinding(
         rule=RULE,
         cause=Cause.SLOW_LINK,
         confidence=Confidence.MEDIUM if is_one else Confidence.LOW,
@@ -112,13 +112,13 @@ def _by_settings(job: JobEvidence, found: Comparison) -> Finding:
     )
 
 
-def _by_version(job: JobEvidence, other: JobEvidence, found: Comparison) -> Finding:
+def _by_version(job: JobEvidence, other: JobEvidence, found: Comparison) -> JobFinding:
     here, there = found.versions or ("", "")
     said = [told(codes.VERSION_DIFFERS, kind="log", version=here, other=there)]
     planned, planned_there = plans(job.logs), plans(other.logs)
     if planned and planned_there and planned != planned_there:
         said.append(told(codes.GRAPH_DIFFERS, kind="log", graph=planned, other=planned_there))
-    return Finding(
+    return JobFinding(
         rule=RULE,
         cause=Cause.VERSION_SKEW,
         confidence=Confidence.MEDIUM,
@@ -128,11 +128,11 @@ def _by_version(job: JobEvidence, other: JobEvidence, found: Comparison) -> Find
     )
 
 
-def _by_masks(job: JobEvidence, found: Comparison) -> Finding:
+def _by_masks(job: JobEvidence, found: Comparison) -> JobFinding:
     hosts = sorted({change.host for change in found.masks})
     bad = not_local(job.hosts, found.masks)
     blind = [host for host in hosts if all(n.host != host for n in job.hosts.numa_nodes)]
-    return Finding(
+    return JobFinding(
         rule=RULE,
         cause=Cause.AFFINITY_BAD,
         confidence=Confidence.MEDIUM if bad else Confidence.LOW,

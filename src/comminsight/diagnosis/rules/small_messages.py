@@ -10,7 +10,7 @@ import numpy as np
 from comminsight.diagnosis import codes_data as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, abstained, link_verdict, told
+from comminsight.diagnosis.job_finding import JobFinding, abstained, job_verdict, told
 from comminsight.model.activity import Activity, ActivityKind
 from comminsight.model.bandwidth import BandwidthRow
 from comminsight.model.job_evidence import JobEvidence
@@ -81,9 +81,9 @@ def _time_ratio(activities: Sequence[Activity], own: Sequence[Activity]) -> floa
 
 def _claim(job: JobEvidence, n_ops: int, size: int, knee: int, ratio: float) -> Claim:
     said = told(codes.SMALL_OPS, n_ops=n_ops, size_bytes=size, knee_bytes=knee, ratio=ratio)
-    found = Finding(
+    found = JobFinding(
         RULE, Cause.SMALL_MESSAGES, Confidence.MEDIUM, evidence=(said,),
         next_actions=(message(codes.LARGER_BUCKETS, knee_bytes=knee),),
         measures={"n_small_ops": float(n_ops)},
     )  # fmt: skip
-    return Claim(link_verdict(job, found))
+    return Claim(job_verdict(job, found))

@@ -9,7 +9,7 @@ from comminsight.analysis.log_ranks import short_host
 from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, Place, link_verdict, told
+from comminsight.diagnosis.job_finding import JobFinding, Place, job_verdict, told
 from comminsight.model.host_facts import HostDevice
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.log_event import LogCode
@@ -30,7 +30,7 @@ def topology_rule(job: JobEvidence) -> Iterator[Claim]:
         gpus = [device for device in devices if not device.is_nic]
         nics = [device for device in devices if device.is_nic]
         if min(len(gpus), len(nics)) >= MIN_DEVICES and _is_flat(gpus, nics) and host in off:
-            yield Claim(link_verdict(job, _finding(host, len(gpus), len(nics))))
+            yield Claim(job_verdict(job, _finding(host, len(gpus), len(nics))))
 
 
 def _is_flat(gpus: Sequence[HostDevice], nics: Sequence[HostDevice]) -> bool:
@@ -51,8 +51,8 @@ def _without_gpu_direct(job: JobEvidence) -> set[str]:
     return {host for host, seen in states.items() if seen == {"disabled"}}
 
 
-def _finding(host: str, n_gpus: int, n_nics: int) -> Finding:
-    return Finding(
+def _finding(host: str, n_gpus: int, n_nics: int) -> JobFinding:
+    return JobFinding(
         rule=RULE,
         cause=Cause.TOPO_BOTTLENECK,
         confidence=Confidence.MEDIUM,

@@ -10,14 +10,8 @@ from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.all_present import all_present_stuck, stuck_ranks
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import (
-    Finding,
-    Place,
-    abstained,
-    link_verdict,
-    rise_said,
-    told,
-)
+from comminsight.diagnosis.job_finding import JobFinding, Place, abstained, job_verdict, told
+from comminsight.diagnosis.link_evidence import rise_said
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.verdict import Cause, Confidence, Verdict
 
@@ -59,7 +53,7 @@ def _claim(
     missing = [] if job.hosts.gids else [message(codes.MISSING_GID_TABLE)]
     if not is_here:
         missing.append(message(codes.MISSING_PEER_END, peers=""))
-    found = Finding(
+    found = JobFinding(
         rule=RULE,
         cause=Cause.PEER_UNREACHABLE,
         confidence=Confidence.MEDIUM if is_here else Confidence.LOW,
@@ -77,7 +71,7 @@ def _claim(
         next_actions=(message(codes.CHECK_PORT, host=first.host, device=first.device),),
     )
     return Claim(
-        link_verdict(job, found),
+        job_verdict(job, found),
         explains=frozenset({Cause.ALL_PRESENT_STUCK}),
         explains_ranks=frozenset(inside),
     )

@@ -22,7 +22,8 @@ from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.gid_evidence import Reason, gid_reason
-from comminsight.diagnosis.link_verdict import CONSEQUENCES, Finding, Place, link_verdict, told
+from comminsight.diagnosis.job_finding import JobFinding, Place, job_verdict, told
+from comminsight.diagnosis.link_evidence import CONSEQUENCES
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.verdict import Cause, Confidence, Evidence, Message
 
@@ -41,7 +42,7 @@ def unreachable_rule(job: JobEvidence) -> Iterator[Claim]:
     reason = gid_reason(job, errors) or _stalled_host(job, errors)
     culprits = _at_fault(job, ranks, errors, reason) if reason is not None else ()
     reporting = reporters(errors)
-    found = Finding(
+    found = JobFinding(
         rule=RULE,
         cause=Cause.PEER_UNREACHABLE,
         confidence=_confidence(reason, errors),
@@ -54,7 +55,7 @@ def unreachable_rule(job: JobEvidence) -> Iterator[Claim]:
         measures=_measures(errors),
     )
     yield Claim(
-        link_verdict(job, found),
+        job_verdict(job, found),
         began=errors[0].event.time,
         explains=CONSEQUENCES - {Cause.PEER_UNREACHABLE},
         explains_ranks=frozenset(reporting),

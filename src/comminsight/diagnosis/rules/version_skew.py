@@ -19,7 +19,7 @@ from comminsight.analysis.run_differences import settings_that_differ
 from comminsight.diagnosis import codes_logs as logs
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.link_verdict import Finding, link_verdict
+from comminsight.diagnosis.job_finding import JobFinding, job_verdict
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.log_event import LogCode
 from comminsight.model.verdict import Cause, Confidence, Evidence
@@ -37,10 +37,10 @@ def version_skew_rule(job: JobEvidence) -> Iterator[Claim]:
         return
     found = _between_ranks(job) or _between_runs(job) or _of_environment(job)
     if found is not None:
-        yield Claim(link_verdict(job, found))
+        yield Claim(job_verdict(job, found))
 
 
-def _between_ranks(job: JobEvidence) -> Finding | None:
+def _between_ranks(job: JobEvidence) -> JobFinding | None:
     by_rank: dict[int, set[Version]] = defaultdict(set)
     for one in printed_versions(job.logs, ranks_of(job.logs, job.world_size)):
         by_rank[one.rank].add(one.version)
@@ -53,7 +53,7 @@ def _between_ranks(job: JobEvidence) -> Finding | None:
     ordered = sorted(alike.items(), key=lambda item: (-len(item[1]), item[0]))
     is_tied = len(ordered[0][1]) == len(ordered[1][1])
     wrong = ordered if is_tied else ordered[1:]
-    return Finding(
+    return JobFinding(
         rule=RULE, cause=Cause.VERSION_SKEW,
         confidence=Confidence.LOW if is_tied else Confidence.MEDIUM,
         culprits=tuple(sorted(rank for _, own in wrong for rank in own)),
@@ -72,7 +72,7 @@ def _the_version(job: JobEvidence) -> Version | None:
     return versions.pop() if len(versions) == 1 else None
 
 
-def _between_runs(job: JobEvidence) -> Finding | None:
+def _between_runs(job: JobEvidence) -> JobFinding | None:
     """Rates of two runs, told only where nothing but the version is known to differ."""
     before = job.baseline
     if before is None or settings_that_differ(job.logs, before.logs):
@@ -87,7 +87,7 @@ def _between_runs(job: JobEvidence) -> Finding | None:
     said = message(
         logs.RUN_RATES, before=rates[0], after=rates[1], before_version=old, after_version=new
     )
-    return Finding(
+    return JobFinding(
         rule=RULE, cause=Cause.VERSION_SKEW, confidence=Confidence.LOW,
         evidence=(Evidence(kind="log", message=said),),
         next_actions=(message(logs.TRY_VERSION, version=old),),
@@ -105,7 +105,7 @@ def _rate(job: JobEvidence) -> float:
     return float(median(rates)) if len(rates) >= MIN_RATES else 0.0
 
 
-def _of_environment(job: JobEvidence) -> Finding | None:
+def _of_environment(job: JobEvidence) -> JobFinding | None:
     running = _the_version(job)
     if running is None:
         return None
@@ -115,7 +115,7 @@ def _of_environment(job: JobEvidence) -> Finding | None:
                 logs.ENV_VERSION, value=str(event.values.get("value", "")),
                 version=version_text(running),
             )  # fmt: skip
-            return Finding(
+            return JobFinding(
                 rule=RULE, cause=Cause.VERSION_SKEW, confidence=Confidence.LOW,
                 evidence=(Evidence(kind="log", message=said, text=event.text),),
                 next_actions=(message(logs.ONE_VERSION),),

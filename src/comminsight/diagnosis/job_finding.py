@@ -1,12 +1,10 @@
-"""The parts that verdicts on links and ports share."""
+"""What a rule over a job's evidence found, and the verdict with coverage and chain made of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from comminsight.analysis.counter_rise import CounterRise
-from comminsight.diagnosis import codes_link
 from comminsight.diagnosis.chain import UNKNOWN
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.job_coverage import job_coverage
@@ -23,17 +21,6 @@ from comminsight.model.verdict import (
     Verdict,
 )
 
-# what ranks report, or look like, where the path between them gave way
-CONSEQUENCES = frozenset(
-    {
-        Cause.PEER_UNREACHABLE,
-        Cause.RANK_DEAD,
-        Cause.RANK_NOT_ENTERED,
-        Cause.ALL_PRESENT_STUCK,
-        Cause.INIT_STUCK,
-    }
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -45,8 +32,8 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What a rule on links found; see ``Verdict`` for the fields."""
+class JobFinding:
+    """What a rule over one job found; see ``Verdict`` for the fields."""
 
     rule: str
     cause: Cause
@@ -67,7 +54,7 @@ def told(code: str, *, kind: str = "measure", text: str = "", **params: MessageP
     return Evidence(kind=kind, message=message(code, **params), text=text)
 
 
-def link_verdict(job: JobEvidence, found: Finding) -> Verdict:
+def job_verdict(job: JobEvidence, found: JobFinding) -> Verdict:
     """The verdict with a whole chain: a level that nothing names is unknown."""
     first_step, last_step = found.steps
     return Verdict(
@@ -96,14 +83,14 @@ def abstained(
     next_actions: Iterable[Message] = (),
 ) -> Verdict:
     """What was seen, and what would decide it."""
-    found = Finding(
+    found = JobFinding(
         rule, Cause.NO_VERDICT, Confidence.NONE,
         evidence=tuple(evidence), missing=tuple(missing), next_actions=tuple(next_actions),
     )  # fmt: skip
-    return link_verdict(job, found)
+    return job_verdict(job, found)
 
 
-def _chain(job: JobEvidence, found: Finding) -> tuple[ChainLink, ...]:
+def _chain(job: JobEvidence, found: JobFinding) -> tuple[ChainLink, ...]:
     ranks = ", ".join(map(str, found.culprits))
     n_ranks = job_coverage(job).ranks_expected
     step = str(found.steps[0]) if found.steps[0] >= 0 else ""
@@ -118,11 +105,3 @@ def _chain(job: JobEvidence, found: Finding) -> tuple[ChainLink, ...]:
         (ChainLevel.PORT, found.place.port),
     )
     return tuple(ChainLink(level, value or UNKNOWN) for level, value in values)
-
-
-def rise_said(rise: CounterRise) -> Evidence:
-    """The sentence on a counter that rose more than its peers."""
-    return told(
-        codes_link.COUNTER_ROSE, host=rise.host, device=rise.device, counter=rise.counter,
-        n=rise.n, usual=rise.usual,
-    )  # fmt: skip

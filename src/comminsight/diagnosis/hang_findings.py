@@ -30,7 +30,7 @@ _PRECEDENCE = (Cause.RANK_DEAD, Cause.CONTROL_FLOW_SKIP, Cause.RANK_NOT_ENTERED)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class HangFinding:
     """One origin judged. ``cause`` is NO_VERDICT where the origin is a rank without evidence."""
 
     cause: Cause
@@ -40,13 +40,13 @@ class Finding:
     instance: Instance | None
 
 
-def findings(observed: Observed, origins: Iterable[Origin]) -> list[Finding]:
+def findings(observed: Observed, origins: Iterable[Origin]) -> list[HangFinding]:
     """Findings by weight: known before unknown, then by the number of ranks that wait.
 
     Origins of the same cause in the same instance are one finding (five ranks that left before
     the same op). Ranks inside an op that still moves are no finding.
     """
-    alike: dict[tuple[Cause, object], list[Finding]] = {}
+    alike: dict[tuple[Cause, object], list[HangFinding]] = {}
     origins = list(origins)
     alone = {origin.ranks[0] for origin in origins if not origin.cycle}
     for origin in origins:
@@ -58,7 +58,7 @@ def findings(observed: Observed, origins: Iterable[Origin]) -> list[Finding]:
     return sorted(map(_joined, alike.values()), key=_weight)
 
 
-def _judge(observed: Observed, origin: Origin, alone: set[int]) -> Finding | None:
+def _judge(observed: Observed, origin: Origin, alone: set[int]) -> HangFinding | None:
     """``alone`` are all ranks that wait for nobody."""
     if origin.cycle:
         return _judge_cycle(observed, origin)
@@ -72,10 +72,10 @@ def _judge(observed: Observed, origin: Origin, alone: set[int]) -> Finding | Non
     if rank not in observed.states or all(
         one.presence[rank] is Presence.UNKNOWN for one in wanting
     ):
-        return Finding(Cause.NO_VERDICT, origin, (rank,), origin.victims, wanting[0])
+        return HangFinding(Cause.NO_VERDICT, origin, (rank,), origin.victims, wanting[0])
     first = _first_wanting(wanting, rank, alone)
     if observed.is_gone(rank):
-        return Finding(
+        return HangFinding(
             _cause_of_gone(observed, rank, first), origin, (rank,), origin.victims, first
         )
     inside = _judge_inside(observed, origin, rank)
@@ -84,15 +84,15 @@ def _judge(observed: Observed, origin: Origin, alone: set[int]) -> Finding | Non
     if unnamed := next(
         (one for one in observed.instances if one.n_unnamed and rank in one.waiters), None
     ):
-        return Finding(Cause.NO_VERDICT, origin, (), (*origin.victims, rank), unnamed)
+        return HangFinding(Cause.NO_VERDICT, origin, (), (*origin.victims, rank), unnamed)
     if first.presence[rank] is Presence.BEHIND:
-        return Finding(cause_behind(first, rank), origin, (rank,), origin.victims, first)
+        return HangFinding(cause_behind(first, rank), origin, (rank,), origin.victims, first)
     limit_ns = observed.event.overdue_limit_ns
     went_on_ns = went_on(observed, rank, first)
     cause = Cause.RANK_NOT_ENTERED
     if went_on_ns >= WENT_ON_RATIO * limit_ns > 0:
         cause = Cause.CONTROL_FLOW_SKIP
-    return Finding(cause, origin, (rank,), origin.victims, first)
+    return HangFinding(cause, origin, (rank,), origin.victims, first)
 
 
 def cause_behind(instance: Instance, rank: int) -> Cause:
@@ -125,13 +125,13 @@ def went_on(observed: Observed, rank: int, instance: Instance) -> int:
     return observed.states[rank].last_event_ns - instance.start_ns
 
 
-def _judge_cycle(observed: Observed, origin: Origin) -> Finding:
+def _judge_cycle(observed: Observed, origin: Origin) -> HangFinding:
     skipping = [e for e in origin.cycle if skip_of(observed, e.waited_for, e.instance)]
     if len(skipping) == 1:  # the others keep to the order that everybody else keeps to
         instance = skipping[0].instance
         ranks = {rank for rank in instance.presence if skip_of(observed, rank, instance)}
         victims = {*origin.victims, *origin.ranks} - ranks
-        return Finding(
+        return HangFinding(
             Cause.CONTROL_FLOW_SKIP, origin, tuple(sorted(ranks)), tuple(sorted(victims)), instance
         )
     untold = next(
@@ -139,14 +139,14 @@ def _judge_cycle(observed: Observed, origin: Origin) -> Finding:
     )
     if untold is not None:  # whether it has come there is what decides
         waiting = tuple(sorted({*origin.victims, *origin.ranks}))
-        return Finding(Cause.NO_VERDICT, origin, (untold.waited_for,), waiting, untold.instance)
+        return HangFinding(Cause.NO_VERDICT, origin, (untold.waited_for,), waiting, untold.instance)
     oldest = min((edge.instance for edge in origin.cycle), key=lambda one: one.start_ns)
     kinds = {edge.instance.key.is_p2p for edge in origin.cycle}
     if kinds == {True}:
-        return Finding(Cause.P2P_CYCLE, origin, origin.ranks, origin.victims, oldest)
+        return HangFinding(Cause.P2P_CYCLE, origin, origin.ranks, origin.victims, oldest)
     if odd := out_of_order(origin.cycle):
         victims = {*origin.victims, *origin.ranks} - set(odd)
-        return Finding(Cause.ORDER_INVERSION, origin, odd, tuple(sorted(victims)), oldest)
+        return HangFinding(Cause.ORDER_INVERSION, origin, odd, tuple(sorted(victims)), oldest)
     if (told := _judge_calls(observed, origin)) is not None:
         return told
     # one waits for a message, the other has gone on to a collective without sending it
@@ -154,10 +154,10 @@ def _judge_cycle(observed: Observed, origin: Origin) -> Finding:
     cause = Cause.P2P_UNMATCHED if is_unmatched else Cause.CROSS_GROUP_CYCLE
     if is_unmatched:
         oldest = next(edge.instance for edge in origin.cycle if edge.instance.key.is_p2p)
-    return Finding(cause, origin, origin.ranks, origin.victims, oldest)
+    return HangFinding(cause, origin, origin.ranks, origin.victims, oldest)
 
 
-def _judge_calls(observed: Observed, origin: Origin) -> Finding | None:
+def _judge_calls(observed: Observed, origin: Origin) -> HangFinding | None:
     """A circle that one group's first use closes, or one rank by leaving its own pattern; and one
     of two ops that all of its ranks called, in opposite orders."""
     everybody = {*origin.victims, *origin.ranks}
@@ -168,20 +168,20 @@ def _judge_calls(observed: Observed, origin: Origin) -> Finding | None:
     # where as many have come to it as have not, they may be the ones that are early
     if instance is not None and len(ranks) < len(instance.waiters):
         victims = tuple(sorted(everybody - set(ranks)))
-        return Finding(Cause.RANK_NOT_ENTERED, origin, ranks, victims, instance)
+        return HangFinding(Cause.RANK_NOT_ENTERED, origin, ranks, victims, instance)
     is_inverted = have_called_all(origin.cycle)
     cause = Cause.ORDER_INVERSION if is_inverted else Cause.CONTROL_FLOW_SKIP
     if (told := off_pattern(observed, origin.cycle)) is not None:
         rank, instance = told[0], next(e.instance for e in origin.cycle if e.waited_for == told[0])
         victims = tuple(sorted(everybody - {rank}))
-        return Finding(cause, origin, (rank,), victims, instance)
+        return HangFinding(cause, origin, (rank,), victims, instance)
     if is_inverted and len(origin.ranks) == 2:
         oldest = min((edge.instance for edge in origin.cycle), key=lambda one: one.start_ns)
-        return Finding(cause, origin, origin.ranks, origin.victims, oldest)
+        return HangFinding(cause, origin, origin.ranks, origin.victims, oldest)
     return None
 
 
-def _judge_inside(observed: Observed, origin: Origin, rank: int) -> Finding | None:
+def _judge_inside(observed: Observed, origin: Origin, rank: int) -> HangFinding | None:
     """The op that ``rank`` stands in although all its members are there.
 
     One that has ended for others names the ranks in whom it has not. A transfer that both sides
@@ -193,7 +193,7 @@ def _judge_inside(observed: Observed, origin: Origin, rank: int) -> Finding | No
     if lags:
         most = max(lags, key=lambda one: (len(one.lagging), -one.start_ns))
         held = tuple(sorted(set(origin.victims) - set(most.lagging)))
-        return Finding(Cause.ALL_PRESENT_STUCK, origin, most.lagging, held, most)
+        return HangFinding(Cause.ALL_PRESENT_STUCK, origin, most.lagging, held, most)
     for instance in observed.instances:
         if rank not in instance.waiters or not instance.is_complete:
             continue
@@ -208,7 +208,7 @@ def _judge_inside(observed: Observed, origin: Origin, rank: int) -> Finding | No
             cause = Cause.PEER_UNREACHABLE if culprits else Cause.ALL_PRESENT_STUCK
             culprits = culprits or frozen_ranks(observed, instance)
         waiting = {*origin.victims, *instance.waiters, rank} - set(culprits)
-        return Finding(cause, origin, culprits, tuple(sorted(waiting)), instance)
+        return HangFinding(cause, origin, culprits, tuple(sorted(waiting)), instance)
     return None
 
 
@@ -222,7 +222,7 @@ def _cause_of_gone(observed: Observed, rank: int, instance: Instance) -> Cause:
     return Cause.P2P_UNMATCHED if has_left and instance.key.is_p2p else Cause.RANK_DEAD
 
 
-def _joined(alike: list[Finding]) -> Finding:
+def _joined(alike: list[HangFinding]) -> HangFinding:
     """One finding of several of one cause; all at once, for they may be as many as the ranks."""
     first = alike[0]
     if len(alike) == 1:
@@ -236,7 +236,7 @@ def _joined(alike: list[Finding]) -> Finding:
     )
 
 
-def _weight(found: Finding) -> tuple[bool, int, int, int, tuple[int, ...]]:
+def _weight(found: HangFinding) -> tuple[bool, int, int, int, tuple[int, ...]]:
     start_ns = found.instance.start_ns if found.instance else 0
     rank = _PRECEDENCE.index(found.cause) if found.cause in _PRECEDENCE else len(_PRECEDENCE)
     is_unknown = found.cause is Cause.NO_VERDICT
