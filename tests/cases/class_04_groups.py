@@ -39,7 +39,7 @@ def own_groups_only(
     n_ranks = sum(map(len, parts))
     for place, desc in ((fault, "undefined"), (twin, f"{WORLD}:split:1")):
         groups = world(n_ranks) | {f"1.{k}": Group(desc, part) for k, part in enumerate(parts)}
-        programs = {}
+        programs: dict[int, list[Call]] = {}
         for k, part in enumerate(parts):
             program = [Call("0", "all_reduce")] * 3 + [Call(f"1.{k}", op)] * (k == waiting)
             programs |= dict.fromkeys(part, program)
@@ -155,9 +155,10 @@ def swapped_launches(
     write_dumps(fault, FlightJob(dict(groups), programs).play(), is_json=is_json)
     healthy = FlightJob(groups, dict.fromkeys(members, other)).play()
     write_dumps(twin, healthy, is_json=is_json)
-    causes, culprits = (Cause.ORDER_INVERSION,), odd
+    causes: tuple[Cause, ...] = (Cause.ORDER_INVERSION,)
+    culprits = odd
     if 2 * len(odd) >= n_ranks and not n_before:  # equal camps, and no habit that one of them left
-        causes, culprits = (Cause.CROSS_GROUP_CYCLE, Cause.ORDER_INVERSION), (0, min(odd))
+        causes, culprits = (Cause.CROSS_GROUP_CYCLE, *causes), (0, min(odd))
     return Scene(fault, Expected(causes, culprits, told=(told.CALL_ORDER,)), twin)
 
 
