@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import TypeVar
 
 import numpy as np
@@ -23,6 +22,7 @@ MIN_DROP = 0.2  # of the usual bandwidth
 CLEAR_DROP = 0.1  # a path within this of the usual one is certainly not slow
 N_DEVIATIONS = 4.0
 MAD_TO_SIGMA = 1.4826  # of a normal distribution
+SLOWEST_GBS, FASTEST_GBS = 1e-9, 1e9  # a byte in a second, and more than any machine moves
 DIP_RATIO = 0.25  # of the bandwidth on both sides of it
 
 _Name = TypeVar("_Name", str, int)
@@ -47,8 +47,8 @@ def path_of(row: BandwidthRow) -> Path:
 
 
 def usable(rows: Iterable[BandwidthRow]) -> list[BandwidthRow]:
-    """The rows that moved something: a test that failed may be told as 0."""
-    return [row for row in rows if isfinite(row.busbw_gbs) and row.busbw_gbs > 0]
+    """The rows with a bandwidth that can be: a test that failed may be told as 0."""
+    return [row for row in rows if SLOWEST_GBS <= row.busbw_gbs <= FASTEST_GBS]
 
 
 def compare_paths(rows: Iterable[BandwidthRow]) -> ComparedPaths:

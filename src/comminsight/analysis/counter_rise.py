@@ -16,6 +16,7 @@ from comminsight.model.counters import CounterSeries
 
 WORD = float(1 << 32)
 NEAR_WRAP = 0.9  # of the word, above which a smaller value is a run over rather than a reset
+LARGEST = 1e30  # far above 64 bits
 MIN_PEERS = 3
 MIN_RISE = 10.0
 PEER_FACTOR = 10.0
@@ -44,7 +45,7 @@ def increments(values: Sequence[float] | np.ndarray) -> np.ndarray:
 
 
 def _known(raw: np.ndarray) -> np.ndarray:
-    is_number = np.isfinite(raw)
+    is_number = np.abs(raw) < LARGEST  # false for no number too
     last = np.maximum.accumulate(np.where(is_number, np.arange(len(raw)), -1))
     known: np.ndarray = np.where(last >= 0, raw[last], raw[is_number][:1].sum())
     return known

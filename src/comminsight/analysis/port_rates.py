@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from comminsight.analysis.bandwidth import FASTEST_GBS
 from comminsight.analysis.log_ranks import short_host
 from comminsight.model.host_facts import PortState
 
@@ -36,7 +37,7 @@ class SlowPort:
 
 def is_up(port: PortState) -> bool:
     """True for a port that carries data at a known rate."""
-    return port.state in {"", "active"} and port.rate_gbs > 0
+    return port.state in {"", "active"} and 0 < port.rate_gbs <= FASTEST_GBS
 
 
 def ceilings(ports: Iterable[PortState]) -> list[Ceiling]:
