@@ -9,7 +9,6 @@ SHAPE_DIFFERS = "evidence.shape_differs"
 SKIPPED_CALLS = "evidence.skipped_calls"
 EXTRA_CALLS = "evidence.extra_calls"
 PERMUTED_CALLS = "evidence.permuted_calls"
-OPPOSITE_ORDER = "evidence.opposite_order"
 PATTERN = "evidence.pattern"
 GENERATED_CODE = "evidence.generated_code"
 DOES_WORK = "evidence.does_work"
@@ -63,8 +62,6 @@ CODES: dict[str, tuple[str, ...]] = {
     SKIPPED_CALLS: ("ranks", "n_ops", "n_matched"),
     EXTRA_CALLS: ("ranks", "n_ops", "n_matched"),
     PERMUTED_CALLS: ("ranks", "n_ops"),
-    # ranks called first and then second, the others the other way round
-    OPPOSITE_ORDER: ("ranks", "first", "second"),
     # what the others do goes on with what all of them did n_repeats times, period calls each
     PATTERN: ("ranks", "period", "n_repeats"),
     GENERATED_CODE: ("ranks", "frame"),

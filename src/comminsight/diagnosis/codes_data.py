@@ -24,9 +24,6 @@ SOCKETS = "evidence.sockets"
 
 MISSING_KNEE = "missing.knee"
 MISSING_BASELINE = "missing.baseline"
-MISSING_OPS = "missing.ops"
-MISSING_STAMPS = "missing.stamps"
-MISSING_KERNELS = "missing.kernels"
 MISSING_NAMES = "missing.names"
 
 PREFETCH = "action.prefetch"
@@ -35,8 +32,6 @@ FIND_DEPENDENCY = "action.find_dependency"
 LARGER_BUCKETS = "action.larger_buckets"
 EARLIER_BUCKETS = "action.earlier_buckets"
 CAPTURE_AGAIN = "action.capture_again"
-NAME_KERNELS = "action.name_kernels"
-BENCH_BASELINE = "action.bench_baseline"
 USE_PORTS = "action.use_ports"
 
 CODES: dict[str, tuple[str, ...]] = {
@@ -68,9 +63,6 @@ CODES: dict[str, tuple[str, ...]] = {
     SOCKETS: ("rate_gbs", "busbw_gbs"),
     MISSING_KNEE: (),
     MISSING_BASELINE: ("name",),
-    MISSING_OPS: ("ranks",),
-    MISSING_STAMPS: ("n",),
-    MISSING_KERNELS: ("ranks",),
     MISSING_NAMES: ("names",),
     PREFETCH: ("name",),
     TWO_STREAMS: ("first", "second"),
@@ -78,8 +70,6 @@ CODES: dict[str, tuple[str, ...]] = {
     LARGER_BUCKETS: ("knee_bytes",),
     EARLIER_BUCKETS: (),
     CAPTURE_AGAIN: (),
-    NAME_KERNELS: (),
-    BENCH_BASELINE: (),
     USE_PORTS: (),
 }
 
