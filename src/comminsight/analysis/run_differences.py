@@ -52,7 +52,7 @@ def op_speeds(rows: Sequence[BandwidthRow], others: Sequence[BandwidthRow]) -> l
     largest: dict[tuple[int, int, int], int] = {}
     for op, n_ranks, n_hosts, size in own.keys() & their.keys():
         kind = op, n_ranks, n_hosts
-        largest[kind] = max(size, largest.get(kind, 0))
+        largest[kind] = max(size, largest.get(kind, size))
     found: dict[int, OpSpeed] = {}
     for kind, size in sorted(largest.items()):
         speed = _speed(kind[0], own[*kind, size], their[*kind, size])
