@@ -49,6 +49,7 @@ MISSING_KERNEL_LOG = "missing.kernel_log"
 MISSING_LOGS_OF = "missing.logs_of"
 MISSING_PROCESS_RANK = "missing.process_rank"
 EARLIER_LIFE = "missing.earlier_life"
+EVENTS_BEYOND = "missing.events_beyond"
 MISSING_COUNTERS = "missing.counters"
 MISSING_WORLD = "missing.world"
 MISSING_RESOURCE_LIMIT = "missing.resource_limit"
@@ -124,6 +125,7 @@ CODES: dict[str, tuple[str, ...]] = {
     MISSING_LOGS_OF: ("ranks",),
     MISSING_PROCESS_RANK: ("pid", "host"),
     EARLIER_LIFE: ("n_lines",),
+    EVENTS_BEYOND: ("n_lines",),
     MISSING_COUNTERS: (),
     MISSING_WORLD: (),
     MISSING_RESOURCE_LIMIT: ("limit",),

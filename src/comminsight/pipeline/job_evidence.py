@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from comminsight.analysis.log_lives import last_life
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.codes_logs import EARLIER_LIFE
+from comminsight.diagnosis.codes_logs import EARLIER_LIFE, EVENTS_BEYOND
 from comminsight.errors import InputError
 from comminsight.model.job_evidence import JobEvidence, JobLog, UnreadFile
 from comminsight.model.ras import RasReading
@@ -57,10 +57,12 @@ def gather(paths: Sequence[Path], *, world_size: int = 0) -> GatheredEvidence:
 
 
 def _left_out(logs: Sequence[JobLog], lives: Sequence[JobLog]) -> Iterator[Message]:
-    """That lines of an earlier life of the job are not looked at."""
+    """That lines of an earlier life of the job, or beyond the bound of a log, are not looked at."""
     n_lines = sum(len(log.events) for log in logs) - sum(len(log.events) for log in lives)
     if n_lines:
         yield message(EARLIER_LIFE, n_lines=n_lines)
+    if n_beyond := sum(log.tally.n_events - len(log.events) for log in logs):
+        yield message(EVENTS_BEYOND, n_lines=n_beyond)
 
 
 def _of_dumps(paths: Sequence[Path], world_size: int, *, is_needed: bool) -> JobEvidence:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -12,11 +12,19 @@ from comminsight.analysis.log_ranks import OF_OTHERS
 from comminsight.errors import InputError
 from comminsight.format.log_reader import LogReader
 from comminsight.model.job_evidence import JobLog, UnreadFile
-from comminsight.model.log_event import LogEvent
+from comminsight.model.log_event import LogCode, LogEvent
 from comminsight.model.verdict import Message
 from comminsight.pipeline.regular_file import open_regular
 
-MAX_EVENTS = 200_000  # of one log: a fault says what it is long before
+MAX_EVENTS = 200_000  # of one log that tell how it ended, and as many that tell how it went
+# what NCCL writes for each call or connection: there may be millions of lines before the end
+BULK = frozenset(
+    {
+        LogCode.NCCL_COLL, LogCode.NCCL_CHANNEL, LogCode.NCCL_CHANNEL_RANKS, LogCode.NCCL_TUNING,
+        LogCode.NCCL_RING, LogCode.NCCL_TREES, LogCode.NCCL_RESULT_PATH, LogCode.LONG_WORK,
+        LogCode.SERVING_RATE,
+    }
+)  # fmt: skip
 _RANK_IN_NAME = re.compile(r"rank[_\-.=]?(\d{1,7})(?!\d)", re.ASCII | re.IGNORECASE)
 # torchrun writes attempt_0/3/stderr.log: the number is that of the rank on its node
 _LOCAL_RANK = re.compile(r"(?:^|/)attempt_\d{1,6}/(\d{1,6})/std(?:err|out)\.log", re.ASCII)
@@ -36,7 +44,8 @@ def read_logs(paths: Iterable[Path]) -> tuple[list[JobLog], list[UnreadFile]]:
 
 
 def read_log(path: Path) -> JobLog:
-    """The events of one log, at most ``MAX_EVENTS``; the first ones where there are more.
+    """The events of one log, at most ``MAX_EVENTS`` of bulk and of all others; the first ones where
+    there are more.
 
     Raises InputError for a compressed file that does not expand, OSError for one that vanished.
     """
@@ -45,10 +54,7 @@ def read_log(path: Path) -> JobLog:
         raise InputError("is no file", path=str(path))
     with opened as stream:
         reader = LogReader(stream, file=str(path))
-        events: list[LogEvent] = []
-        for event in reader:
-            if len(events) < MAX_EVENTS:
-                events.append(event)
+        events = list(_bounded(reader))
     written_ns = path.stat().st_mtime_ns
     place = reader.clock.placed
     return JobLog(
@@ -62,6 +68,15 @@ def read_log(path: Path) -> JobLog:
         local_rank=local_rank_of_log(path),
         host=_the_host({event.host for event in events} - {""}),
     )
+
+
+def _bounded(events: Iterable[LogEvent]) -> Iterator[LogEvent]:
+    left = {True: MAX_EVENTS, False: MAX_EVENTS}
+    for event in events:
+        is_bulk = event.code in BULK
+        if left[is_bulk] > 0:
+            left[is_bulk] -= 1
+            yield event
 
 
 def rank_of_log(path: Path, events: Iterable[LogEvent]) -> int:

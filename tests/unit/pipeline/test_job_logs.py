@@ -4,6 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from comminsight.diagnosis.codes import message
+from comminsight.diagnosis.codes_logs import EVENTS_BEYOND
+from comminsight.model.log_event import LogCode
+from comminsight.pipeline import job_logs
+from comminsight.pipeline.job_evidence import gather
 from comminsight.pipeline.job_logs import local_rank_of_log, rank_of_name, read_logs
 
 LINE = "[rank{}]: CUDA error: x\n"
@@ -46,3 +51,18 @@ def test_a_log_is_of_the_rank_that_wrote_all_of_it(
         path.write_text(text)
     logs, unread = read_logs(paths)
     assert ([log.rank for log in logs], unread) == (ranks, [])
+
+
+def test_many_lines_of_calls_do_not_push_out_how_a_process_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_logs, "MAX_EVENTS", 3)
+    call = (
+        "n1:7:9 [0] NCCL INFO AllReduce: opCount {:x} sendbuff 0x1 recvbuff 0x2 count 9 datatype 7 "
+        "op 0 root 0 comm 0x7 [nranks=2] stream 0x5\n"
+    )
+    (tmp_path / "a.log").write_text("".join(call.format(n) for n in range(9)) + LINE.format(1))
+    job = gather([tmp_path]).job
+    codes = [event.code for event in job.logs[0].events]
+    assert codes == [LogCode.NCCL_COLL] * 3 + [LogCode.CUDA_ERROR]
+    assert message(EVENTS_BEYOND, n_lines=6) in job.missing
