@@ -24,7 +24,6 @@ FILTER_MATCHED_NONE = "evidence.filter_matched_none"
 ADDRESS_REFUSED = "evidence.address_refused"
 STORE_UNREACHED = "evidence.store_unreached"
 STORE_LISTENS = "evidence.store_listens"
-STORE_JOINED = "evidence.store_joined"
 INIT_PHASE = "evidence.init_phase"
 LOCAL_PARITY = "evidence.local_parity"
 ID_AWAITED = "evidence.id_awaited"
@@ -100,7 +99,6 @@ CODES: dict[str, tuple[str, ...]] = {
     ADDRESS_REFUSED: ("ranks", "peer", "error"),
     STORE_UNREACHED: ("ranks", "address", "port"),
     STORE_LISTENS: ("address", "port"),
-    STORE_JOINED: ("n_joined", "n_expected"),
     INIT_PHASE: ("ranks", "phase"),
     LOCAL_PARITY: ("local_ranks", "step"),
     ID_AWAITED: ("ranks", "owner", "key"),
