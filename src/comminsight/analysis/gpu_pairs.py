@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from comminsight.analysis.bus_id import bus_number
 from comminsight.analysis.log_ranks import short_host
 from comminsight.model.host_facts import DevicePath, NvLinkState, PciBridge
 
@@ -90,18 +91,3 @@ def redirected(
         for host, (names, found) in sorted(by_host.items())
         if len(found) > 1
     ]
-
-
-def bus_number(bus_id: str) -> int:
-    """A PCI address such as ``0000:0b:00.0`` as NCCL numbers it (domain, bus, device and function
-    in 4, 2, 2 and 1 digits, here ``0xb000``), -1 for text that is none."""
-    digits = bus_id.lower().removeprefix("0x").replace(":", "").replace(".", "")
-    try:
-        return int(digits, 16)
-    except ValueError:
-        return -1
-
-
-def bus_name(number: int) -> str:
-    """The PCI address of a number of NCCL's."""
-    return f"{number >> 20:04x}:{number >> 12 & 0xFF:02x}:{number >> 4 & 0xFF:02x}.{number & 0xF:x}"

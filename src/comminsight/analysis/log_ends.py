@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from comminsight.analysis.bus_id import bus_number
 from comminsight.analysis.log_days import is_dated, is_of_other_days, job_days
 from comminsight.analysis.log_faults import (
     ENDED_BY_OTHERS,
@@ -16,7 +17,7 @@ from comminsight.analysis.log_faults import (
     signal_text,
 )
 from comminsight.analysis.log_index import events_with
-from comminsight.analysis.log_ranks import OF_KERNEL, LogRanks
+from comminsight.analysis.log_ranks import OF_KERNEL, LogRanks, short_host
 from comminsight.model.job_evidence import JobLog
 from comminsight.model.log_event import LogCode, LogEvent, LogTail
 
@@ -144,7 +145,7 @@ def task_numbers(tasks: str) -> Iterator[int]:
 
 def _of_device(ranks: LogRanks, log: JobLog, event: LogEvent) -> int:
     """The rank on the GPU of a line of the kernel, else that of its process."""
-    host = (event.host or log.host).partition(".")[0]
+    host = short_host(event.host or log.host)
     bus_id = bus_number(str(event.values.get("device", "")))
     rank = ranks.devices.get((host, bus_id), -1)
     if rank < 0:
@@ -152,12 +153,3 @@ def _of_device(ranks: LogRanks, log: JobLog, event: LogEvent) -> int:
     # inside a container the process has another number; without a day it may be one of long ago
     is_its_own = event.pid <= 0 or ranks.by_process.get((host, event.pid), -1) == rank
     return rank if is_its_own or is_dated(event) else -1
-
-
-def bus_number(device: str) -> int:
-    """``0000:3b:00.0`` as the number that NCCL prints; -1 for another text."""
-    digits = device.replace(":", "").replace(".", "")
-    if not digits or any(one not in "0123456789abcdefABCDEF" for one in digits):
-        return -1
-    has_function = "." in device
-    return int(digits, 16) if has_function else int(digits + "0", 16)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from comminsight.analysis.gid_table import GidScope, drifts, port_of, routed_index, scope_of, tables
-from comminsight.analysis.gpu_pairs import bus_name, bus_number, odd_links, redirected, tried_pairs
+from comminsight.analysis.gpu_pairs import odd_links, redirected, tried_pairs
 from comminsight.analysis.port_rates import ceilings, slower_ports
 from comminsight.analysis.run_differences import cores_of, op_speeds
 from comminsight.analysis.sum_order import differing_results
@@ -101,13 +101,6 @@ def test_a_port_below_at_least_three_equal_peers() -> None:
     assert slower_ports(ports(50, 25, 50), 0.75) == []
     assert slower_ports(ports(25, 25, 50, 50), 0.75) == []
     assert slower_ports(ports(50, 50, 40, 50), 0.75) == []
-
-
-@pytest.mark.parametrize("bus_id", ["0000:0b:00.0", "0001:c3:1f.7", "0000:00:02.1"])
-def test_bus_ids_in_both_forms(bus_id: str) -> None:
-    assert bus_name(bus_number(bus_id)) == bus_id
-    assert bus_number("b000") == bus_number("0000:0b:00.0")
-    assert bus_number("none") == -1
 
 
 def test_bridges_count_where_they_stand_above_two_of_the_gpus() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from comminsight.analysis.log_ends import bus_number, ends_of, task_numbers
+from comminsight.analysis.log_ends import ends_of, task_numbers
 from comminsight.analysis.log_faults import FaultKind
 from comminsight.analysis.log_ranks import ranks_of
 from tests.unit.analysis.log_texts import job_log
@@ -17,15 +17,6 @@ XID = "2026-04-14T16:00:00+00:00 n1 kernel: [1.250000] NVRM: Xid (PCI:0000:3b:00
 )
 def test_a_list_of_tasks(tasks: str, numbers: list[int]) -> None:
     assert list(task_numbers(tasks)) == numbers
-
-
-@pytest.mark.parametrize(
-    ("device", "number"),
-    [("0000:3b:00.0", 0x3B000), ("0000:3b:00", 0x3B000), ("0001:00:00.0", 0x100000),
-     ("gpu0", -1), ("", -1)],
-)  # fmt: skip
-def test_a_bus_id_as_nccl_prints_it(device: str, number: int) -> None:
-    assert bus_number(device) == number
 
 
 def test_an_error_of_a_gpu_is_of_the_rank_that_uses_it() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from comminsight.analysis.bus_id import bus_name
 from comminsight.analysis.gpu_pairs import (
     OddLinks,
     TriedPairs,
-    bus_name,
     odd_links,
     redirected,
     tried_pairs,
