@@ -111,7 +111,7 @@ def test_only_ranks_ended_by_a_signal_were_killed() -> None:
     facts = replace(FACTS, end="killed", exit_code=1, killed_ranks=(1, 2, 3))
     made = report(replace(HANG, evidence=evidence), facts=facts)
     assert killed_ranks(made) == [2, 3]
-    assert "failed, exit code 1 after 2 min 5 s; killed: ranks 2-3" in render_report(made)
+    assert "failed, exit code 1 after 2 min 5 s; cut off: ranks 2-3" in render_report(made)
     zh = render_report(made, lang="zh")
     assert "退出状态：退出码 1" in zh
     assert "退出状态：信号 9（SIGKILL）" in zh
