@@ -27,14 +27,16 @@ def duplicate_gpu_rule(job: JobEvidence) -> Iterator[Claim]:
     if not job.logs:
         return
     ranks = ranks_of(job.logs, job.world_size)
-    pairs = dict(_warned(job)) or dict(_begun(job, ranks))
+    pairs = dict(_warned(job, ranks)) or dict(_begun(job, ranks))
     for (host, bus_id), (culprits, event) in sorted(pairs.items()):
         said = message(logs.SAME_GPU, ranks=list(culprits), bus_id=bus_id, host=host)
+        is_whole = len(culprits) > 1
         found = JobFinding(
             rule=RULE, cause=Cause.DUPLICATE_GPU,
-            confidence=Confidence.HIGH if event.code in WARNED else Confidence.MEDIUM,
+            confidence=Confidence.HIGH if event.code in WARNED and is_whole else Confidence.MEDIUM,
             culprits=culprits, place=Place(node=host),
             evidence=(Evidence(kind="log", message=said, text=event.text),),
+            missing=() if is_whole else (message(logs.MISSING_WORLD),),
             next_actions=(message(logs.BIND_GPUS, ranks=list(culprits)),),
         )  # fmt: skip
         yield Claim(job_verdict(job, found), event.time, CONSEQUENCES)
@@ -44,17 +46,28 @@ WARNED = frozenset({LogCode.NCCL_DUPLICATE_GPU})
 Pairs = tuple[tuple[str, str], tuple[tuple[int, ...], LogEvent]]
 
 
-def _warned(job: JobEvidence) -> Iterator[Pairs]:
-    """NCCL's own line, once per GPU: both ranks are those of the communicator."""
-    found: dict[tuple[str, str], set[int]] = defaultdict(set)
+def _warned(job: JobEvidence, ranks: LogRanks) -> Iterator[Pairs]:
+    """NCCL's own line, which each of the two writes. It numbers them as their communicator does:
+    one that wrote none is named only where all communicators are of all ranks."""
+    found: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
     lines: dict[tuple[str, str], LogEvent] = {}
     for log, event in lines_with(job.logs, *WARNED):
         place = short_host(event.host or log.host), _bus(event)
         other = event.values.get("other_comm_rank", -1)
-        found[place] |= {event.comm_rank, other if isinstance(other, int) else -1}
+        found[place][event.comm_rank] = ranks.rank_of(log, event)
+        found[place].setdefault(other if isinstance(other, int) else -1, -1)
         lines.setdefault(place, event)
-    for place, ranks in found.items():
-        yield place, (tuple(sorted(ranks - {-1})), lines[place])
+    is_of_all = _sizes(job) == {ranks.world_size}
+    for place, own in found.items():
+        known = {rank for rank in own.values() if rank >= 0}
+        if is_of_all and all(rank in {-1, number} for number, rank in own.items()):
+            known |= own.keys() - {-1}
+        yield place, (tuple(sorted(known)), lines[place])
+
+
+def _sizes(job: JobEvidence) -> set[object]:
+    lines = lines_with(job.logs, *INIT_CODES)
+    return {event.values["n_ranks"] for _, event in lines if "n_ranks" in event.values}
 
 
 def _begun(job: JobEvidence, ranks: LogRanks) -> Iterator[Pairs]:
