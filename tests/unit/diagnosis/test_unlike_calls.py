@@ -153,3 +153,17 @@ def test_a_fingerprint_of_two_ranks_names_both(tmp_path: Path) -> None:
     verdict = diagnose([tmp_path]).verdicts[0]
     assert (verdict.cause, verdict.culprits) == (Cause.OP_TYPE_MISMATCH, (0, 1))
     assert codes.MISSING_MAJORITY in codes_of(verdict)
+
+
+def test_a_fingerprint_of_a_group_names_nobody_beyond_who_wrote(tmp_path: Path) -> None:
+    """Rank 0 is the first of any group it is in; who is the second one there, only that one
+    tells."""
+    line = (
+        "[rank0]: RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running"
+        " collective: CollectiveFingerPrint(SequenceNumber=3, OpType=ALLREDUCE, TensorShape=[4],"
+        " TensorDtypes=Float, x), but Rank 1 is running collective: CollectiveFingerPrint("
+        "SequenceNumber=3, OpType=BROADCAST, TensorShape=[4], TensorDtypes=Float, x).\n"
+    )
+    (tmp_path / "job.log").write_text(line)
+    verdict = diagnose([tmp_path]).verdicts[0]
+    assert (verdict.cause, verdict.culprits) == (Cause.OP_TYPE_MISMATCH, ())

@@ -44,7 +44,9 @@ def fingerprint_rule(job: JobEvidence) -> Iterator[Claim]:
         return
     is_decided = len(sides[0][1]) > len(sides[1][1])
     wrong = [rank for _, ranks in (sides[1:] if is_decided else sides) for rank in ranks]
-    is_global = all(_is_global(log, event) for log, event in lines)
+    same = [event.comm_rank for log, event in lines if _is_global(log, event)]
+    # groups of torch list their ranks ascending: up to such a one both numbers are the same
+    is_global = len(same) == len(lines) and max(by_rank) <= max(same)
     culprits = tuple(sorted(wrong)) if is_global else ()
     rest = set(by_rank) - set(culprits)
     verdict = job_verdict(
