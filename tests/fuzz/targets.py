@@ -15,9 +15,14 @@ import msgspec
 from comminsight.diagnosis.hang import judge_hang
 from comminsight.errors import InputError
 from comminsight.format.expanding import expanded_bytes, expanded_head
-from comminsight.format.flight_recorder import FlightDump, is_flight_recorder, parse_flight_recorder
+from comminsight.format.flight_recorder import (
+    FlightDump,
+    entry_layouts,
+    is_flight_recorder,
+    parse_flight_recorder,
+)
 from comminsight.format.log_reader import LogReader
-from comminsight.format.pickle_rows import Layouts
+from comminsight.format.pickle_layouts import Layouts
 from comminsight.format.ras import is_ras, parse_ras
 from comminsight.format.safe_pickle import load_plain
 from comminsight.format.unfolding import unfolded_size
@@ -58,7 +63,7 @@ DUMPS = [job.dump(rank, ring=3) for job in JOBS for rank in list(job.programs)[:
 PEERS = [
     parse_flight_recorder(torch_pickle(JOBS[0].dump(rank, ring=3))) for rank in JOBS[0].programs
 ]
-LAYOUTS = Layouts()
+LAYOUTS, DUMP_LAYOUTS = Layouts(), entry_layouts()
 
 
 def read_pickle(data: bytes, _: random.Random) -> None:
@@ -70,7 +75,7 @@ def read_pickle(data: bytes, _: random.Random) -> None:
 
 def read_dump(data: bytes, rng: random.Random) -> None:
     is_flight_recorder(data)
-    dump = parse_flight_recorder(data, layouts=LAYOUTS)
+    dump = parse_flight_recorder(data, layouts=DUMP_LAYOUTS)
     if rng.random() < SHARE_JUDGED or data in KNOWN_DUMPS:
         judge(dump)
 

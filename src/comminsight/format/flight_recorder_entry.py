@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from itertools import islice
@@ -56,7 +56,7 @@ class FlightState(StrEnum):
     UNKNOWN = "unknown"
 
 
-class FlightEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class FlightEntry(msgspec.Struct, frozen=True, gc=False):
     """``seq`` counts the launches of its kind (collectives, P2P) in the group from 1. ``peer`` and
     ``place`` are ranks inside the group, -1 unknown. ``is_end`` closes a group of coalesced calls,
     whose entries share its ``seq``. Elements and bytes are those of the inputs, of the outputs
@@ -64,11 +64,13 @@ class FlightEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     record_id: int
     pg_id: int
-    group: str
-    desc: str
     seq: int
     p2p_seq: int
     op_id: int
+    timeout_ms: int
+    created_ns: int
+    group: str
+    desc: str
     backend: str
     call: str
     op: Op
@@ -83,8 +85,6 @@ class FlightEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     state: FlightState
     is_retired: bool
     is_over: bool  # it has ended well
-    created_ns: int
-    timeout_ms: int
     frames: tuple[str, ...]
 
     @property
@@ -117,6 +117,8 @@ class EntryReader:
 
     def read(self, raw: Any) -> FlightEntry:
         """The entry; raises BadEntryError naming the field that is not of its kind."""
+        if type(raw) is FlightEntry:
+            return raw
         if type(raw) is not dict:
             raise BadEntryError(f"is no table but a {type(raw).__name__}")
         backend, call, op, place, peer, is_end = _call(_text(raw, "profiling_name"))
@@ -199,6 +201,43 @@ class EntryReader:
         return known
 
 
+Numbers = tuple[int, ...]
+Pick = Callable[[Numbers], tuple[Any, ...]]
+Make = Callable[[Numbers], FlightEntry | None]
+
+
+def entry_maker(row: dict[Any, Any], keys: tuple[str, ...]) -> Make | None:
+    """What makes entries that differ from ``row`` in the numbers under ``keys``, given in this
+    order: the same that EntryReader reads; None, now or then, where only it can tell."""
+    if any(type(row.get(name)) is not int for name in _NUMBER_KEYS) or not _ONCE.isdisjoint(keys):
+        return None
+    try:
+        entry = EntryReader().read(row)
+    except BadEntryError:
+        return None
+    places = {name: len(keys) + k for k, name in enumerate(_NUMBER_KEYS)}
+    places |= {name: k for k, name in enumerate(keys) if name in places}
+    if entry.is_p2p:
+        places["collective_seq_id"] = places["p2p_seq_id"]
+    return _made_like(entry, itemgetter(*places.values()), _NUMBERS(row))
+
+
+def _made_like(entry: FlightEntry, pick: Pick, fixed: Numbers) -> Make:
+    alike: tuple[Any, ...] = msgspec.structs.astuple(entry)[len(_NUMBER_KEYS) :]
+
+    def make(numbers: Numbers) -> FlightEntry | None:
+        if -MAX_INT in numbers:
+            return None
+        return FlightEntry(*pick((*numbers, *fixed)), *alike)
+
+    return make
+
+
+# what is looked at once for all entries that are alike
+_ONCE = frozenset({
+    "process_group", "profiling_name", "state", "retired", "is_p2p", "input_sizes", "output_sizes",
+    "input_dtypes", "output_dtypes", "frames",
+})  # fmt: skip
 _STATES = {state.value: state for state in FlightState}
 
 
@@ -207,10 +246,11 @@ def _is_over(state: FlightState, backend: str, *, is_retired: bool) -> bool:
     return state is FlightState.COMPLETED or (is_retired and backend != "nccl")
 
 
-_NUMBERS = itemgetter(
+_NUMBER_KEYS = (  # in the order of the fields
     "record_id", "pg_id", "collective_seq_id", "p2p_seq_id", "op_id", "timeout_ms",
     "time_created_ns",
 )  # fmt: skip
+_NUMBERS = itemgetter(*_NUMBER_KEYS)
 
 
 def _numbers(raw: Mapping[str, Any]) -> tuple[int, ...]:

@@ -18,7 +18,8 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from comminsight.errors import InputError
-from comminsight.format.pickle_rows import Layouts, Rows
+from comminsight.format.pickle_layouts import Layouts
+from comminsight.format.pickle_rows import Rows
 
 MAX_BYTES = 64 << 20
 MAX_STEPS = 4 << 20  # instructions, each of which makes at most one value

@@ -17,10 +17,11 @@ from comminsight.format.flight_recorder import (
     MAX_RANKS,
     NEXT_STEP,
     FlightDump,
+    entry_layouts,
     is_flight_recorder,
     parse_flight_recorder,
 )
-from comminsight.format.pickle_rows import Layouts
+from comminsight.format.pickle_layouts import Layouts
 from comminsight.format.safe_pickle import MAX_BYTES
 from comminsight.model.job_evidence import UnreadFile
 from comminsight.model.verdict import Message
@@ -89,7 +90,7 @@ class _Reading:
         self.dumps: list[RankDump] = []
         self.others: list[str] = []
         self.bad: dict[Path, _BadDumpError] = {}
-        self._layouts = Layouts()
+        self._layouts = entry_layouts()
 
     def take(self, path: Path, *, is_given: bool) -> None:
         """Reads one file."""

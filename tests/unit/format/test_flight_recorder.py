@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle  # noqa: TID251 - makes the input
 import random
+import re
 from typing import Any
 
 import pytest
@@ -13,12 +14,19 @@ from comminsight.errors import InputError
 from comminsight.format.flight_recorder import (
     FlightCounters,
     FlightGroup,
+    entry_layouts,
     is_flight_recorder,
     parse_flight_recorder,
 )
-from comminsight.format.flight_recorder_entry import MAX_FRAMES, FlightEntry, FlightState
+from comminsight.format.flight_recorder_entry import (
+    MAX_FRAMES,
+    BadEntryError,
+    EntryReader,
+    FlightEntry,
+    FlightState,
+)
 from comminsight.model.ops import DType, Op
-from tests.builders.flight_recorder import T0, FlightJob, parallel_job
+from tests.builders.flight_recorder import T0, FlightJob, parallel_job, torch_pickle
 
 NEWEST: dict[str, Any] = {
     "record_id": 7, "pg_id": 3, "process_group": ("12", "DATA_PARALLEL_GROUP"),
@@ -259,3 +267,54 @@ def test_spoiled_dumps_read_or_are_refused() -> None:
             continue
         n_read += 1
     assert 100 < n_read < 1_900
+
+
+ODD: list[Any] = [0, 255, 70_000, -1, 1 << 31, 1 << 62, -(1 << 63), (1 << 63) - 1, None, True, "x"]
+FIELDS = [*NEWEST, "seq_id", "time_created_us"]
+
+
+def alike(rng: random.Random, oddity: float) -> list[dict[str, Any]]:
+    """Entries of a few kinds that differ in their numbers; some fields are of another kind."""
+    kinds = [
+        NEWEST, OPEN, without("p2p_seq_id"), BEFORE_2,
+        NEWEST | {"profiling_name": "nccl:send 0->1", "is_p2p": True},
+        OPEN | {"process_group": ("3", "tp"), "input_sizes": [], "input_dtypes": []},
+    ]  # fmt: skip
+    made = []
+    for number in range(30):
+        one = rng.choice(kinds) | {
+            "record_id": rng.choice((number, 300 + number, 70_000 + number)),
+            "op_id": number, "collective_seq_id": number, "p2p_seq_id": rng.randrange(9),
+            "time_created_ns": T0 + number,
+        }  # fmt: skip
+        if rng.random() < oddity:
+            one[rng.choice(FIELDS)] = rng.choice(ODD)
+        made.append(one)
+    return made
+
+
+@pytest.mark.parametrize(("oddity", "n_at_least"), [(0.0, 60), (0.02, 15), (0.3, 0)])
+def test_entries_read_among_many_are_those_read_alone(oddity: float, n_at_least: int) -> None:
+    layouts, n_read = entry_layouts(), 0
+    for seed in range(60):
+        rng = random.Random(seed)
+        entries = alike(rng, oddity)
+        data = torch_pickle({"version": "2.10", "group": f"{seed % 3}", "entries": entries})
+        try:
+            wanted = tuple(EntryReader().read(one) for one in entries)
+        except BadEntryError as error:
+            with pytest.raises(InputError, match=re.escape(str(error))):
+                parse_flight_recorder(data, layouts=layouts)
+            continue
+        n_read += 1
+        assert parse_flight_recorder(data, layouts=layouts).entries == wanted
+        assert parse_flight_recorder(data).entries == wanted
+    assert n_read >= n_at_least
+
+
+def test_dumps_of_one_job_are_read_as_each_alone() -> None:
+    job, layouts = parallel_job(2, 2, 2, n_steps=2), entry_layouts()
+    job.host_stops[3] = 40
+    for rank in job.play().programs:
+        data = torch_pickle(job.dump(rank))
+        assert parse_flight_recorder(data, layouts=layouts) == parse_flight_recorder(data)

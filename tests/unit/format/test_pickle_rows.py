@@ -9,7 +9,7 @@ import pytest
 
 from comminsight.errors import InputError
 from comminsight.format import pickle_rows
-from comminsight.format.pickle_rows import Layouts
+from comminsight.format.pickle_layouts import Layouts
 from comminsight.format.safe_pickle import load_plain
 from tests.builders.flight_recorder import parallel_job, torch_pickle
 
