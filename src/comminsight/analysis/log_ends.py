@@ -39,7 +39,8 @@ class RankLine:
 class LogEnds:
     """All such lines. ``closed`` are ranks that a launcher ended, with the line that says so;
     ``statuses`` is how the process of a rank ended by its launcher, where it was no success;
-    ``tails`` are the last lines of the logs of one rank by their file; ``unyielding`` are ranks
+    ``tails`` are the last lines of the logs of one rank by their file; ``labelled`` are the files
+    in which every line tells its rank, not only those of PyTorch; ``unyielding`` are ranks
     that did not end when they were asked to; ``cancelled`` are lines with which somebody ended the
     whole job."""
 
@@ -47,6 +48,7 @@ class LogEnds:
     closed: dict[int, LogEvent]
     statuses: dict[int, str]
     tails: Mapping[str, LogTail]
+    labelled: frozenset[str]
     seen: frozenset[int]
     unyielding: dict[int, LogEvent]
     cancelled: tuple[LogEvent, ...]
@@ -94,10 +96,18 @@ def ends_of(logs: Sequence[JobLog], ranks: LogRanks) -> LogEnds:
         closed,
         statuses,
         tails,
+        frozenset(_labelled(logs)),
         frozenset(seen - {-1}),
         unyielding,
         tuple(events_with(logs, CANCELS)),
     )
+
+
+def _labelled(logs: Sequence[JobLog]) -> Iterator[str]:
+    """The files in which lines of NCCL have a rank before them: a launcher put it there."""
+    for log in logs:
+        if any(event.rank >= 0 and event.code.value.startswith("nccl_") for event in log.events):
+            yield log.file
 
 
 def _fault(event: LogEvent, ranks: LogRanks) -> Fault | None:

@@ -124,7 +124,7 @@ def _goes_on(line: RankLine, own_echoes: Sequence[RankLine], ends: LogEnds) -> b
         return True
     if not _failed_by_itself(line.rank, ends) and _ends_in_order(line, ends):
         return True
-    return not _is_uncaught(line) and any(_is_uncaught(echo) for echo in later)
+    return not _is_uncaught(line, ends) and any(_is_uncaught(echo, ends) for echo in later)
 
 
 def _ends_in_order(line: RankLine, ends: LogEnds) -> bool:
@@ -138,11 +138,11 @@ def _failed_by_itself(rank: int, ends: LogEnds) -> bool:
     return bool(status) and not any(name in status for name in ASKED)
 
 
-def _is_uncaught(line: RankLine) -> bool:
+def _is_uncaught(line: RankLine, ends: LogEnds) -> bool:
     """True for a traceback with which PyTorch ended its process: it puts the rank before each of
     its lines, which no logger does."""
     event = line.event
-    return event.rank >= 0 and event.first_line < event.line
+    return event.rank >= 0 and event.first_line < event.line and event.file not in ends.labelled
 
 
 def _is_confirmed(line: RankLine, ends: LogEnds, echoes: dict[int, list[RankLine]]) -> bool:
@@ -151,7 +151,8 @@ def _is_confirmed(line: RankLine, ends: LogEnds, echoes: dict[int, list[RankLine
         return True
     if line.fault.is_quoted or _has_more_text(line, ends):
         return False
-    if line.rank in ends.closed or set(echoes) - {line.rank}:
+    is_shown = line.event.file in ends.tails or _is_uncaught(line, ends)
+    if is_shown and (line.rank in ends.closed or set(echoes) - {line.rank}):
         return True
     return (line.event.file, line.event.line) in ends.last_lines
 
@@ -159,7 +160,7 @@ def _is_confirmed(line: RankLine, ends: LogEnds, echoes: dict[int, list[RankLine
 def _has_more_text(line: RankLine, ends: LogEnds) -> bool:
     """True where the log of the rank goes on with what no process says while it goes down."""
     tail = ends.tails.get(line.event.file)
-    if _is_uncaught(line) or tail is None or tail.line <= line.event.line:
+    if _is_uncaught(line, ends) or tail is None or tail.line <= line.event.line:
         return False
     told = {(one.event.file, one.event.line) for one in ends.lines}
     return not GOING_DOWN.search(tail.text) and (line.event.file, tail.line) not in told
@@ -169,7 +170,8 @@ def _without_killed(lines: list[RankLine], ends: LogEnds) -> list[RankLine]:
     """Without ranks that were killed by whoever saw another one fail, where that is certain."""
     own = [line for line in lines if line.fault.name not in {"killed", "vanished"}]
     is_certain = any(
-        one.fault.is_fatal or _failed_by_itself(one.rank, ends) or _is_uncaught(one) for one in own
+        one.fault.is_fatal or _failed_by_itself(one.rank, ends) or _is_uncaught(one, ends)
+        for one in own
     )
     return own if is_certain else lines
 
@@ -192,8 +194,15 @@ def _left(
     ends: LogEnds, ranks: LogRanks, echoes: dict[int, list[RankLine]]
 ) -> tuple[RankLine, ...]:
     """Ranks that ended in order before the others gave up waiting, where those are all ranks."""
-    waiting = {rank for rank, lines in echoes.items() if _has_timeout(lines)} - {-1}
     left = {r: lines[0] for r, lines in ends.of(FaultKind.LEFT).items() if r >= 0}
+    waiting = {rank for rank, lines in echoes.items() if _has_timeout(lines)} - {-1}
+    if any(
+        is_earlier_line(echo.event, left[r].event)
+        for r in waiting & left.keys()
+        for echo in echoes[r]
+        if echo.event.code in TIMEOUTS
+    ):
+        return ()  # what a rank waited for came
     left = {r: line for r, line in left.items() if r not in echoes and r not in ends.statuses}
     timeouts = [e for r in waiting for e in echoes[r] if e.event.code in TIMEOUTS]
     is_late = any(is_before(e.event, one.event) for one in left.values() for e in timeouts)

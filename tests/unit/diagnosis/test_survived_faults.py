@@ -132,3 +132,25 @@ def test_what_is_written_after_somebody_ended_the_job_began_nothing(tmp_path: Pa
     assert accused(tmp_path, {"out.log": whole + ended + raised}) == []
     assert accused(tmp_path, {"out.log": whole + killed}) == []
     assert accused(tmp_path, {"out.log": whole + raised + CLOSED}) == [(Cause.RANK_DEAD, (1,))]
+
+
+@pytest.mark.parametrize("label", ["[default{}]:", "[rank{}]:", "{}: "])
+def test_a_traceback_in_a_log_of_all_ranks_counts_with_the_status_of_its_process(
+    tmp_path: Path, label: str
+) -> None:
+    texts = [init(rank) + RAISED.format("") * (rank == 1) + "step 2\n" for rank in range(3)]
+    lines = [label.format(r) + line for r, own in enumerate(texts) for line in own.splitlines()]
+    whole = "\n".join(lines) + "\n"
+    whole += "".join(label.format(rank) + timeout(rank) for rank in (0, 2))
+    assert accused(tmp_path, {"all.log": whole}) == []
+    found = accused(tmp_path, {"all.log": whole, "launcher.log": FAILED})
+    assert found == [(Cause.RANK_DEAD, (1,))]
+
+
+def test_who_waited_and_ended_in_order_shows_that_what_it_waited_for_came(tmp_path: Path) -> None:
+    stuck = (
+        "[rank1]:[W303 10:11:40.000000000 ProcessGroupNCCL.cpp:1] [PG ID 0 PG GUID 0(default_pg) "
+        "Rank 1] ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress\n"
+    )
+    texts = {f"rank{r}.log": init(r) + stuck * (r == 1) + destroyed(r) for r in range(3)}
+    assert accused(tmp_path, texts) == []
