@@ -204,6 +204,8 @@ def _left(
     ):
         return ()  # what a rank waited for came
     left = {r: line for r, line in left.items() if r not in echoes and r not in ends.statuses}
+    if any(len(ranks.claims.get(rank, ())) > 1 for rank in waiting | left.keys()):
+        return ()  # of several jobs, or lives of one: who ended may be of another than who waits
     timeouts = [e for r in waiting for e in echoes[r] if e.event.code in TIMEOUTS]
     is_late = any(is_before(e.event, one.event) for one in left.values() for e in timeouts)
     if not waiting or is_late or len(waiting | set(left)) != ranks.world_size:

@@ -154,3 +154,13 @@ def test_who_waited_and_ended_in_order_shows_that_what_it_waited_for_came(tmp_pa
     )
     texts = {f"rank{r}.log": init(r) + stuck * (r == 1) + destroyed(r) for r in range(3)}
     assert accused(tmp_path, texts) == []
+
+
+@pytest.mark.parametrize(("life", "found"), [(1, [(Cause.RANK_DEAD, (1,))]), (5, [])])
+def test_who_ended_in_another_life_left_nobody_waiting(
+    tmp_path: Path, life: int, found: list[tuple[Cause, tuple[int, ...]]]
+) -> None:
+    ended = {"a/rank1.log": init(1) + destroyed(1)}
+    waiting = {f"b/rank{r}.log": init(r, life) + timeout(r) for r in (0, 2)}
+    other = {f"b/rank{r}.log": init(r, life) for r in (0, 1, 2)}
+    assert accused(tmp_path, other | waiting | ended) == found
