@@ -43,6 +43,10 @@ ROW = re.compile(
 )
 MPI_NAME = re.compile(r" {0,4}Process name: \[\[\d{1,10},\d{1,10}\],(\d{1,10})\]", re.ASCII)
 MPI_CODE = re.compile(r" {0,4}Exit code: {1,8}(\d{1,6})$", re.ASCII)
+# how each line begins that is a part of a table; most lines of a log are none
+TABULAR = re.compile(
+    r" {0,4}(?:Failures:|Root Cause|(?:time|host|rank|exitcode) |Process name:|Exit code:)"
+)
 STAMP = re.compile(r"(\d{4})-(\d\d)-(\d\d)_(\d\d):(\d\d):(\d\d)", re.ASCII)
 
 
@@ -142,13 +146,17 @@ class Joiner:
 
     def _forgotten(self, line: int) -> list[Joined]:
         """Those that nothing was added to for long: their process was killed while it wrote."""
-        finished = []
+        finished: list[Joined] = []
+        if not self.tracebacks:
+            return finished
         for key, one in list(islice(self.tracebacks.items(), 2)):
             if line - one.last_line > MAX_QUIET_LINES:
                 finished.append(_unfinished(self.tracebacks.pop(key), key))
         return finished
 
     def _table(self, key: Key, line: int, text: str) -> tuple[list[Joined], bool]:
+        if not TABULAR.match(text):
+            return [], False
         if TABLE.match(text):
             self.table_left = MAX_TABLE_GAP
             return [], True

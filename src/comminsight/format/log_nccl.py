@@ -191,14 +191,16 @@ VERSION = table(
      r"(?:N|R)CCL version ?:? (?P<version>\d{1,3}\.\d{1,3}[\w.+:-]{0,80})(?:\s|$)"),
 )  # fmt: skip
 
+WARN_FIRST = WARN + INFO + VERSION
+INFO_FIRST = INFO + WARN + VERSION
+
 
 def body(text: str, level: str, *, is_torn: bool = False) -> tuple[C, Values] | None:
     """Code and values of what stands behind the header; a warning that no row knows is one too.
 
     Raises AbsurdNumberError for a number that cannot be.
     """
-    tables = WARN + INFO if level == "WARN" else INFO + WARN
-    found = first_match(tables + VERSION, text, is_torn=is_torn)
+    found = first_match(WARN_FIRST if level == "WARN" else INFO_FIRST, text, is_torn=is_torn)
     if found is None and level == "WARN":
         found = C.NCCL_WARN, {"message": words(text)}
     if found is not None:

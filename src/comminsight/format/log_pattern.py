@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from comminsight.model.log_event import LogCode, LogValue
 from comminsight.model.ranges import MAX_MEMBERS
@@ -33,6 +33,12 @@ class Pattern:
     needle: str
     regex: re.Pattern[str]
     mend: Callable[[Values], None] | None = None
+    kinds: tuple[tuple[str, int, Callable[[str], LogValue]], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        places = self.regex.groupindex.items()
+        kinds = tuple((name, place - 1, KINDS[name]) for name, place in places)
+        object.__setattr__(self, "kinds", kinds)
 
     def read(self, text: str, *, is_torn: bool = False) -> Values | None:
         """The values in ``text``; None where it is another line. Of a line whose end is not there
@@ -42,10 +48,11 @@ class Pattern:
         """
         if self.needle not in text or (match := self.regex.search(text)) is None:
             return None
+        found = match.groups()
         values = {
-            name: KINDS[name](found)
-            for name, found in match.groupdict().items()
-            if found is not None and not (is_torn and match.end(name) == len(text))
+            name: kind(told)
+            for name, place, kind in self.kinds
+            if (told := found[place]) is not None and not (is_torn and match.end(name) == len(text))
         }
         if "pid" in self.regex.groupindex:  # it speaks of a process, which is not the writer
             values.setdefault("pid", -1)
@@ -127,9 +134,9 @@ RANKS = (
 HEXADECIMALS = "bus_id comm comm_hash parent stream"
 TEXTS = (
     "address algo architecture bandwidths call capacity detail device devices direction dtype "
-    "error error_name event exception file host interface job key keys kind library link_state local_gid mask "
-    "message name network op other_dtype other_op other_shape pattern peer pg pg_guid pg_id "
-    "process proto reason remote_gid server shape signal_name source state step tasks "
+    "error error_name event exception file host interface job key keys kind library "
+    "link_state local_gid mask message name network op other_dtype other_op other_shape pattern peer pg "
+    "pg_guid pg_id process proto reason remote_gid server shape signal_name source state step tasks "
     "transport tree unit value version when worker_exit"
 )
 UNIT_MS = {"ms": 1, "s": 1000, "sec": 1000, "min": 60_000, "h": 3_600_000}

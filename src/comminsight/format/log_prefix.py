@@ -186,15 +186,22 @@ DIGITS = _compiled(
     (rf"{ISO}:? ?(?:- )?", _is_iso),
     (r"(\d{1,6}): ", _is_task),
 )
-LETTERS = _compiled(
-    (rf"{SYSLOG} {PROGRAM}", _is_syslog),
+CAPITALS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+SYSLOGS = _compiled((rf"{SYSLOG} {PROGRAM}", _is_syslog))
+GLOGS = _compiled(
     # in Python the number is the process; in C++, and in Python of old, the thread
     (rf"{GLOG} (\d{{1,7}}) [\w./-]{{1,200}}\.py:\d{{1,6}}\] ?", _is_glog_python),
     (rf"{GLOG}(?: \d{{1,20}})? [\w./-]{{1,200}}:\d{{1,6}}\] ?", _is_glog),
+)
+FACILITIES = _compiled(
     (r"(?:kern|user|daemon) {0,4}:(?:emerg|alert|crit|err|warn|notice|info|debug) {0,4}: ",
      _is_nothing),
-    (rf"torch\.[a-z_.]{{1,100}}: {PYTHON_LOG}", _is_nothing),
-    (r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]{1,100}:", _is_nothing),
+)  # fmt: skip
+TORCH = _compiled((rf"torch\.[a-z_.]{{1,100}}: {PYTHON_LOG}", _is_nothing))
+LEVELS = _compiled((r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]{1,100}:", _is_nothing))
+# with which letters they begin: most lines begin with another
+LETTERS = (
+    (CAPITALS, SYSLOGS), ("EWIF", GLOGS), ("kud", FACILITIES), ("t", TORCH), ("DIWEC", LEVELS),
 )  # fmt: skip
 RAY = _compiled(
     (rf"\({WORD}(?:\[[\w=.-]{{1,64}}\])? (?:[\w=.-]{{1,64}} )?pid=(\d{{1,10}})"
@@ -207,7 +214,10 @@ TABLES: dict[str, tuple[tuple[re.Pattern[str], Take], ...]] = {
     "(": RAY,
     " ": BLANKS,
     **dict.fromkeys("0123456789", DIGITS),
-    **dict.fromkeys("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", LETTERS),
+    **{
+        letter: tuple(row for begins, rows in LETTERS if letter in begins for row in rows)
+        for letter in CAPITALS + "kudt"
+    },
 }
 
 
@@ -248,7 +258,10 @@ def _layers(origin: Origin, line: str, begin: int, *, is_labelled: bool) -> int:
 
 def _layer(origin: Origin, line: str, begin: int, *, is_labelled: bool) -> int:
     """Where the prefix at ``begin`` ends; ``begin`` where there is none."""
-    for pattern, take in TABLES.get(line[begin : begin + 1], ()):
+    rows = TABLES.get(line[begin : begin + 1])
+    if rows is None:
+        return begin
+    for pattern, take in rows:
         if match := pattern.match(line, begin):
             if take is _is_task and pattern.pattern.startswith(("(", " ")) and not is_labelled:
                 continue

@@ -137,6 +137,8 @@ class FileClock:
         Where the program's own stamp has no zone and the collector's behind it does, it is the
         program's in that zone: the other one came later.
         """
+        if not stamps:
+            return NO_TIME
         best = max(stamps, key=lambda stamp: RANK_OF_KIND[stamp.kind], default=NO_TIME)
         own = None
         for stamp in stamps:

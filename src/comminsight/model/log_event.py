@@ -179,7 +179,7 @@ class ClockKind(StrEnum):
     NONE = "none"
 
 
-class LogTime(msgspec.Struct, frozen=True):
+class LogTime(msgspec.Struct, frozen=True, gc=False):
     """The stamp of a line. ``error_ns``: the truth lies within it on both sides of ``ns``; -1 where
     nothing bounds it, so that only the order of the lines of one file counts."""
 
@@ -191,7 +191,7 @@ class LogTime(msgspec.Struct, frozen=True):
 NO_TIME = LogTime(ClockKind.NONE)
 
 
-class LogEvent(msgspec.Struct, frozen=True, kw_only=True):
+class LogEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One event. ``line`` counts from 1; ``first_line`` is where a text of several lines began, and
     else the same.
 

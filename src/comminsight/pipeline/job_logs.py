@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -12,7 +12,7 @@ from comminsight.analysis.log_ranks import OF_OTHERS
 from comminsight.errors import InputError
 from comminsight.format.log_reader import LogReader
 from comminsight.model.job_evidence import JobLog, UnreadFile
-from comminsight.model.log_event import LogCode, LogEvent
+from comminsight.model.log_event import LogCode, LogEvent, LogTime
 from comminsight.model.verdict import Message
 from comminsight.pipeline.regular_file import open_regular
 
@@ -59,15 +59,18 @@ def read_log(path: Path) -> JobLog:
     place = reader.clock.placed
     return JobLog(
         file=str(path),
-        events=tuple(
-            replace(event, time=place(event.time, file_time_ns=written_ns)) for event in events
-        ),
+        events=tuple(_placed(event, place, written_ns) for event in events),
         tail=replace(reader.tail, time=place(reader.tail.time, file_time_ns=written_ns)),
         tally=reader.tally,
         rank=rank_of_log(path, events),
         local_rank=local_rank_of_log(path),
         host=_the_host({event.host for event in events} - {""}),
     )
+
+
+def _placed(event: LogEvent, place: Callable[..., LogTime], written_ns: int) -> LogEvent:
+    time = place(event.time, file_time_ns=written_ns)
+    return event if time is event.time else replace(event, time=time)
 
 
 def _bounded(events: Iterable[LogEvent]) -> Iterator[LogEvent]:
