@@ -1,5 +1,6 @@
 """CPU seconds of verdicts: from 1,024 Flight Recorder dumps, from 16 long ones, from the logs of
-1,024 ranks, and from records of 1,024 and 8,192 ranks in flight.
+1,024 ranks (few events in many lines; about a hundred events of each rank, reading and judging
+apart), and from records of 1,024 and 8,192 ranks in flight.
 
 Run: ``python benchmarks/diagnosis.py``. Medians of three. The 1,024 dumps are of TP 8 x PP 8 x
 DP 16; each entry has the ten frames of its call site, and one rank has stopped in the last step.
@@ -17,13 +18,17 @@ from tests.builders.flight_recorder import FlightJob, parallel_job, torch_pickle
 from tests.unit.diagnosis.events import AR, came, comm, event, op
 
 from comminsight.diagnosis.hang import judge_hang
+from comminsight.diagnosis.job import judge_job
 from comminsight.model.hang import HangEvent
 from comminsight.model.report import RunReport
 from comminsight.model.topology import Communicator
+from comminsight.model.verdict import Verdict
 from comminsight.pipeline.diagnose import diagnose
+from comminsight.pipeline.job_evidence import gather
 
 DUMPS, LONG_DUMPS, LOGS = "1,024 dumps x 200 entries", "16 dumps x 2,000 entries", "1,024 logs"
 GOALS_S = {DUMPS: 2.0, LONG_DUMPS: 1.0, LOGS: 2.0}
+CALL_LOGS = "1,024 logs x 100 events"
 EVENT_GOAL_S = 2.0
 N_FRAMES = 10
 
@@ -67,6 +72,35 @@ def write_logs(place: Path, n_ranks: int, n_lines: int) -> None:
         (place / f"rank_{rank}.log").write_text("\n".join(lines) + "\n")
 
 
+def write_call_logs(place: Path, n_ranks: int, n_calls: int) -> None:
+    """Logs with each call of NCCL; all ranks but one are in a call that this one did not make."""
+    for rank in range(n_ranks):
+        host, pid, device = f"node{rank // 8:03}", 1000 + rank, rank % 8
+        head = f"{host}:{pid}:{pid} [{device}] NCCL INFO"
+        comm = (f"comm 0x55d{rank:03x} rank {rank} nranks {n_ranks} cudaDev {device} nvmlDev"
+                f" {device} busId {device + 1}000 commId 0x1234")  # fmt: skip
+        lines = [f"{head} ncclCommInitRank {comm} - Init START"]
+        lines += [
+            f"{head} Channel {channel:02}/0 : {rank}[{device}] -> {(rank + 1) % n_ranks}[0] [send]"
+            f" via NET/IB/{device}" for channel in range(8)
+        ]  # fmt: skip
+        lines.append(f"{head} ncclCommInitRank {comm} - Init COMPLETE")
+        is_late = rank == n_ranks // 2
+        lines += [
+            f"{head} AllReduce: opCount {call:x} sendbuff 0x7f0000000000 recvbuff 0x7f0000000000"
+            f" count 4096 datatype 7 op 0 root 0 comm 0x55d{rank:03x} [nranks={n_ranks}] stream"
+            " 0x55e0" for call in range(n_calls - is_late)
+        ]  # fmt: skip
+        if not is_late:
+            lines.append(
+                f"[rank{rank}]:[E414 16:17:16.25 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog"
+                f" caught collective operation timeout: WorkNCCL(SeqNum={n_calls},"
+                " OpType=ALLREDUCE, NumelIn=4096, NumelOut=4096, Timeout(ms)=600000) ran for"
+                " 600021 milliseconds before timing out."
+            )
+        (place / f"rank_{rank}.log").write_text("\n".join(lines) + "\n")
+
+
 def recorded(n_ranks: int, n_absent: int) -> tuple[HangEvent, tuple[Communicator, ...]]:
     """As black boxes tell it: all but some ranks are in an op of the world; groups of eight had
     theirs before."""
@@ -94,6 +128,16 @@ def files_seconds(place: Path, repeats: int = 3) -> tuple[float, RunReport]:
     return seconds(lambda: diagnose([place]), repeats), diagnose([place])
 
 
+def split_seconds(place: Path) -> tuple[float, float, tuple[Verdict, ...]]:
+    """CPU seconds of reading a folder and of judging what it holds, each once, and the verdicts.
+    What readers in other processes spend is not in it."""
+    begin_s = process_time()
+    job = gather([place]).job
+    read_s = process_time()
+    verdicts = judge_job(job)
+    return read_s - begin_s, process_time() - read_s, verdicts
+
+
 def main() -> None:
     with TemporaryDirectory() as name:
         place = Path(name)
@@ -107,6 +151,11 @@ def main() -> None:
         place = Path(name)
         write_logs(place, 1024, 500)
         show(LOGS, *files_seconds(place))
+    with TemporaryDirectory() as name:
+        place = Path(name)
+        write_call_logs(place, 1024, 92)
+        read_s, judge_s, verdicts = split_seconds(place)
+        print(f"  {CALL_LOGS}: read {read_s:.2f} s, judged {judge_s:.2f} s ({verdicts[0].cause})")
     for n_ranks in (1_024, 8_192):
         for n_absent in (1, n_ranks // 2):
             event, comms = recorded(n_ranks, n_absent)
