@@ -17,6 +17,7 @@ from comminsight.model.job_evidence import JobLog
 from comminsight.model.log_event import LogCode, LogEvent
 
 Process = tuple[str, int]  # short name of the host, process id
+SELF = "localhost"  # what torchrun calls the host of a job of one node: any host
 DEFAULT_GROUP = "default_pg"
 INIT_CODES = frozenset({LogCode.NCCL_INIT_START, LogCode.NCCL_INIT_COMPLETE})
 # lines in which one process speaks of another: their prefix and file are not those of its rank
@@ -71,7 +72,7 @@ class LogRanks:
 
     def host_of(self, rank: int) -> str:
         """The one host on which the rank's processes ran, "" where none or several are known."""
-        hosts = {host for host, _ in self.claims.get(rank, ())}
+        hosts = {host for host, _ in self.claims.get(rank, ())} - {SELF}
         return next(iter(hosts)) if len(hosts) == 1 else ""
 
     def _of_process(self, event: LogEvent, log: JobLog) -> int:

@@ -46,6 +46,7 @@ RUN_RATES = "evidence.run_rates"
 MISSING_FAULT_ORDER = "missing.fault_order"
 MISSING_KERNEL_LOG = "missing.kernel_log"
 MISSING_LOGS_OF = "missing.logs_of"
+MISSING_FIRST_SILENT = "missing.first_silent"
 MISSING_PROCESS_RANK = "missing.process_rank"
 EARLIER_LIFE = "missing.earlier_life"
 EVENTS_BEYOND = "missing.events_beyond"
@@ -121,6 +122,7 @@ CODES: dict[str, tuple[str, ...]] = {
     MISSING_FAULT_ORDER: ("ranks",),
     MISSING_KERNEL_LOG: ("hosts",),
     MISSING_LOGS_OF: ("ranks",),
+    MISSING_FIRST_SILENT: (),
     MISSING_PROCESS_RANK: ("pid", "host"),
     EARLIER_LIFE: ("n_lines",),
     EVENTS_BEYOND: ("n_lines",),

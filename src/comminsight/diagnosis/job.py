@@ -10,11 +10,14 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from comminsight.diagnosis import codes
+from comminsight.diagnosis import codes, codes_logs
 from comminsight.diagnosis.claim import Claim, is_certainly_before
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.job_coverage import job_coverage
+from comminsight.diagnosis.log_origin import log_origin
+from comminsight.diagnosis.logged_ends import echo_evidence
 from comminsight.diagnosis.rules import RULES
+from comminsight.diagnosis.same_death import told_once
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.verdict import Cause, Confidence, Evidence, Verdict
 
@@ -30,7 +33,8 @@ def judge_job(job: JobEvidence) -> tuple[Verdict, ...]:
     if not found:
         silent = [claim.verdict for claim in claims] or [_nothing_found(job)]
         return (_complete(_joined(silent), job),)
-    return tuple(_complete(verdict, job) for verdict in without_consequences(found))
+    findings = told_once(without_consequences(found))
+    return tuple(_complete(verdict, job) for verdict in findings)
 
 
 def _joined(silent: Sequence[Verdict]) -> Verdict:
@@ -93,13 +97,16 @@ def _explained(verdict: Verdict) -> Evidence:
 
 
 def _nothing_found(job: JobEvidence) -> Verdict:
-    """The verdict of a job of which nothing that was given tells a fault."""
+    """The verdict of a job of which nothing that was given tells a fault, or only who waited."""
+    echoes = tuple(echo_evidence(log_origin(job))) if job.logs else ()
+    missing = codes_logs.MISSING_FIRST_SILENT if echoes else codes.MISSING_SIGNS
     return Verdict(
         rule=RULE,
         cause=Cause.NO_VERDICT,
         confidence=Confidence.NONE,
         coverage=job_coverage(job),
-        missing=(message(codes.MISSING_SIGNS),),
+        evidence=echoes,
+        missing=(message(missing),),
         next_actions=(message(codes.COLLECT_EVIDENCE),),
     )
 

@@ -87,7 +87,9 @@ def fact_rows(report: RunReport, words: Catalogue) -> Iterator[tuple[str, str]]:
     yield "run", facts.run_id
     yield "directory", facts.path
     yield "command", _cut(" ".join(facts.command), MAX_COMMAND_CHARS)
-    yield "ranks", words.text("facts.ranks", seen=facts.ranks_seen, expected=facts.world_size)
+    has_none = not (facts.run_id or facts.hosts or report.coverage.records_read)
+    ranks = "facts.ranks_told" if has_none else "facts.ranks"
+    yield "ranks", words.text(ranks, seen=facts.ranks_seen, expected=facts.world_size)
     yield "nodes", _nodes(facts.hosts, words)
     yield "layout", layout_text(report.layout, words)
     yield "started", numbers.instant(facts.started_real_ns) if facts.started_real_ns else ""
@@ -157,6 +159,9 @@ def _cut(text: str, max_chars: int) -> str:
 def coverage_lines(coverage: Coverage, words: Catalogue, n_nodes: int) -> Iterator[str]:
     """What a verdict has seen, one sentence each; losses by reason."""
     seen, expected = coverage.ranks_seen, coverage.ranks_expected
+    if not (coverage.records_read or coverage.records_lost or coverage.tally or n_nodes):
+        yield from _told_of(coverage, words)
+        return
     yield words.text("coverage.ranks", seen=seen, expected=expected)
     if coverage.ranks_missing:
         yield words.text("coverage.ranks_missing", ranks=list(coverage.ranks_missing))
@@ -173,6 +178,14 @@ def coverage_lines(coverage: Coverage, words: Catalogue, n_nodes: int) -> Iterat
         yield words.text("coverage.clock", error_ns=coverage.clock_error_ns)
     if coverage.unseen_step_ratio:
         yield words.text("coverage.unseen", ratio=coverage.unseen_step_ratio)
+
+
+def _told_of(coverage: Coverage, words: Catalogue) -> Iterator[str]:
+    """Where nothing was recorded: of which ranks the other files tell at all."""
+    seen, expected = coverage.ranks_seen, coverage.ranks_expected
+    yield words.text("coverage.told_of", seen=seen, expected=expected)
+    if coverage.ranks_missing:
+        yield words.text("coverage.untold", ranks=list(coverage.ranks_missing))
 
 
 def _loss_lines(tally: dict[str, int], words: Catalogue) -> Iterator[str]:

@@ -88,3 +88,12 @@ def test_a_line_about_another_process_is_not_of_the_rank_whose_log_it_is_in() ->
 )
 def test_the_domain_of_a_host_is_left_out(host: str, short: str) -> None:
     assert short_host(host) == short
+
+
+@pytest.mark.parametrize(("row_host", "found"), [("localhost", ""), ("n7.example", "n7")])
+def test_localhost_names_no_host(row_host: str, found: str) -> None:
+    row = ("Failures:", "[0]:", "  time      : 2026-11-30_03:12:10", f"  host      : {row_host}",
+           "  rank      : 1 (local_rank: 1)", "  exitcode  : -9 (pid: 71) ")  # fmt: skip
+    ranks = ranks_of((job_log(*row),), 4)
+    assert ranks.claims
+    assert ranks.host_of(1) == found

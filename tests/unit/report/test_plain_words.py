@@ -130,6 +130,16 @@ def test_the_clock_of_one_node(n_nodes: int, error_ns: int, text: str) -> None:
     assert text in list(coverage_lines(seen, catalogue("en"), n_nodes))
 
 
+def test_files_without_records_are_not_called_records() -> None:
+    logs_alone = Coverage(ranks_expected=4, ranks_seen=3, ranks_missing=(2,))
+    assert list(coverage_lines(logs_alone, catalogue("en"), 0)) == [
+        "no records and no dumps; the other files tell of 3 of 4 ranks",
+        "not a line is of rank 2",
+    ]
+    of_a_run = list(coverage_lines(logs_alone, catalogue("en"), 1))
+    assert "3 of 4 ranks left records" in of_a_run
+
+
 def test_no_clock_where_nobody_was_seen() -> None:
     nothing = Coverage(ranks_expected=0, ranks_seen=0)
     assert not any("clock" in line for line in coverage_lines(nothing, catalogue("en"), 0))
