@@ -21,7 +21,7 @@ UNLIMITED = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class RankLine:
+class PlacedLine:
     """A line with the rank and host that wrote it; -1 and "" where they are not told."""
 
     rank: int
@@ -38,15 +38,15 @@ class LimitLine:
     event: LogEvent
 
 
-def lines_of(logs: Sequence[JobLog], ranks: LogRanks, codes: Iterable[LogCode]) -> list[RankLine]:
+def lines_of(logs: Sequence[JobLog], ranks: LogRanks, codes: Iterable[LogCode]) -> list[PlacedLine]:
     """All lines of these codes."""
     return [
-        RankLine(ranks.rank_of(log, event), short_host(event.host or log.host), event)
+        PlacedLine(ranks.rank_of(log, event), short_host(event.host or log.host), event)
         for log, event in lines_with(logs, *codes)
     ]
 
 
-def named(lines: Iterable[RankLine]) -> tuple[int, ...]:
+def named(lines: Iterable[PlacedLine]) -> tuple[int, ...]:
     """The known ranks of lines, ascending."""
     return tuple(sorted({line.rank for line in lines} - {-1}))
 

@@ -1,5 +1,11 @@
-"""Every rule on the evidence of a job, in one list: where two findings stand side by side, that of
-the earlier rule is told first."""
+"""Every rule on the evidence of a job, in one list.
+
+Where two findings stand side by side, that of the earlier rule is told first; of two that account
+for each other, and whose times do not decide, it stays. So records and dumps, which show each rank,
+come before lines of logs, which tell what somebody noticed; a path that gave way before the ranks
+that ended by it; what ran out before the versions in use; the quality of data and speed last, since
+neither stops a job.
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from comminsight.analysis.log_limits import RankLine, lines_of
+from comminsight.analysis.log_limits import PlacedLine, lines_of
 from comminsight.analysis.log_ranks import LogRanks, ranks_of
 from comminsight.diagnosis import codes_logs as logs
 from comminsight.diagnosis.claim import Claim
@@ -28,7 +28,7 @@ def comm_memory_rule(job: JobEvidence) -> Iterator[Claim]:
     if not job.logs:
         return
     ranks = ranks_of(job.logs, job.world_size)
-    failed: dict[int, RankLine] = {}
+    failed: dict[int, PlacedLine] = {}
     for line in lines_of(job.logs, ranks, [LogCode.NCCL_OUT_OF_MEMORY, LogCode.NCCL_CUDA_FAILURE]):
         is_memory = line.event.code is LogCode.NCCL_OUT_OF_MEMORY
         is_memory |= NO_MEMORY in str(line.event.values.get("error", "")).lower()
@@ -60,7 +60,10 @@ def _communicators(job: JobEvidence, ranks: LogRanks) -> dict[int, int]:
 
 
 def _evidence(
-    job: JobEvidence, culprits: tuple[int, ...], counts: dict[int, int], failed: dict[int, RankLine]
+    job: JobEvidence,
+    culprits: tuple[int, ...],
+    counts: dict[int, int],
+    failed: dict[int, PlacedLine],
 ) -> Iterator[Evidence]:
     for rank in culprits[:4]:
         n_comms = counts[rank]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from comminsight.analysis.log_limits import RankLine, lines_of, named
+from comminsight.analysis.log_limits import PlacedLine, lines_of, named
 from comminsight.analysis.log_ranks import ranks_of
 from comminsight.diagnosis import codes_logs as logs
 from comminsight.diagnosis.claim import Claim
@@ -55,11 +55,11 @@ def plugin_fallback_rule(job: JobEvidence) -> Iterator[Claim]:
     yield Claim(job_verdict(job, found))
 
 
-def _is_misfit(one: RankLine) -> bool:
+def _is_misfit(one: PlacedLine) -> bool:
     values = one.event.values
     is_symbol = "error" not in values and "result" not in values
     return is_symbol and not OPTIONAL.search(str(values.get("library", "")))
 
 
-def _process(one: RankLine) -> tuple[str, int]:
+def _process(one: PlacedLine) -> tuple[str, int]:
     return one.host, one.event.pid

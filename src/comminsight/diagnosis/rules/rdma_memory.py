@@ -8,7 +8,7 @@ from comminsight.analysis.log_limits import (
     LOCKED,
     UNLIMITED,
     LimitLine,
-    RankLine,
+    PlacedLine,
     limits,
     lines_of,
     named,
@@ -61,7 +61,7 @@ def rdma_memory_rule(job: JobEvidence) -> Iterator[Claim]:
 
 
 def _finding(
-    failed: list[RankLine], cause: Cause, evidence: tuple[Evidence, ...], action: Message
+    failed: list[PlacedLine], cause: Cause, evidence: tuple[Evidence, ...], action: Message
 ) -> JobFinding:
     hosts = sorted({one.host for one in failed} - {""})
     return JobFinding(
@@ -70,16 +70,16 @@ def _finding(
     )  # fmt: skip
 
 
-def _call(one: RankLine) -> str:
+def _call(one: PlacedLine) -> str:
     return str(one.event.values.get("call", ""))
 
 
-def _is_memory(one: RankLine) -> bool:
+def _is_memory(one: PlacedLine) -> bool:
     is_call = _call(one).startswith((*QUEUES, *REGISTRATIONS))
     return is_call and NO_MEMORY in str(one.event.values.get("error", "")).lower()
 
 
-def _calls(failed: list[RankLine]) -> Iterator[Evidence]:
+def _calls(failed: list[PlacedLine]) -> Iterator[Evidence]:
     for call in sorted({_call(one) for one in failed}):
         own = [one for one in failed if _call(one) == call]
         said = message(

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from comminsight.analysis.log_faults import FaultKind, signal_text
-from comminsight.analysis.log_limits import RankLine, lines_of, named, shm_capacity_bytes
+from comminsight.analysis.log_limits import PlacedLine, lines_of, named, shm_capacity_bytes
 from comminsight.analysis.log_ranks import ranks_of
 from comminsight.diagnosis import codes_logs as logs
 from comminsight.diagnosis.claim import Claim
@@ -43,11 +43,11 @@ def shared_memory_rule(job: JobEvidence) -> Iterator[Claim]:
             yield Claim(verdict, first.time, CONSEQUENCES, frozenset(found))
 
 
-def _is_full(line: RankLine) -> bool:
+def _is_full(line: PlacedLine) -> bool:
     return NO_SPACE in f"{line.event.values.get('error', '')} {line.event.text}".lower()
 
 
-def _finding(job: JobEvidence, lines: list[RankLine]) -> JobFinding:
+def _finding(job: JobEvidence, lines: list[PlacedLine]) -> JobFinding:
     culprits = named(lines)
     sizes = Counter(_size(line.event) for line in lines)
     evidence = []

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from comminsight.analysis.bandwidth import usable
+from comminsight.analysis.port_rates import is_up
 from comminsight.diagnosis import codes_data as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
@@ -25,10 +27,10 @@ def slow_transport_rule(job: JobEvidence) -> Iterator[Claim]:
     if set(used) != {SOCKET}:
         return
     rate_gbs = max(
-        (one.rate_gbs for one in job.hosts.ports if one.state.lower() in {"active", "up"}),
+        (one.rate_gbs for one in job.hosts.ports if one.state and is_up(one)),
         default=0.0,
     )
-    across = [row for row in job.bandwidth if len(set(row.hosts)) != 1]
+    across = [row for row in usable(job.bandwidth) if len(set(row.hosts)) != 1]
     best_gbs = max((row.busbw_gbs for row in across), default=0.0)
     if not rate_gbs or not best_gbs or best_gbs > MAX_REACHED_RATIO * rate_gbs:
         return
