@@ -33,7 +33,7 @@ def small_messages_rule(job: JobEvidence) -> Iterator[Claim]:
         sizes = np.array([one.size_bytes for one in own if one.size_bytes > 0])
         if not len(sizes):
             continue
-        knee = knee_bytes([row for row in job.bandwidth if row.op == op])
+        knee = knee_of([row for row in job.bandwidth if row.op == op])
         if knee == 0:
             yield Claim(abstained(job, RULE, missing=(message(codes.MISSING_KNEE),)))
             continue
@@ -42,7 +42,7 @@ def small_messages_rule(job: JobEvidence) -> Iterator[Claim]:
             yield _claim(job, round(n_ops), round(float(np.median(sizes))), knee, ratio)
 
 
-def knee_bytes(rows: Sequence[BandwidthRow]) -> int:
+def knee_of(rows: Sequence[BandwidthRow]) -> int:
     """The smallest size whose bandwidth is half of the best one; 0 where fewer than three sizes
     were measured or bandwidth does not grow with size."""
     sizes = sorted({row.size_bytes for row in rows})
@@ -79,11 +79,13 @@ def _time_ratio(activities: Sequence[Activity], own: Sequence[Activity]) -> floa
     return sum(one.end_ns - one.start_ns for one in own) / max(1, total_ns)
 
 
-def _claim(job: JobEvidence, n_ops: int, size: int, knee: int, ratio: float) -> Claim:
-    said = told(codes.SMALL_OPS, n_ops=n_ops, size_bytes=size, knee_bytes=knee, ratio=ratio)
+def _claim(job: JobEvidence, n_ops: int, size_bytes: int, knee_bytes: int, ratio: float) -> Claim:
+    said = told(
+        codes.SMALL_OPS, n_ops=n_ops, size_bytes=size_bytes, knee_bytes=knee_bytes, ratio=ratio
+    )
     found = JobFinding(
         RULE, Cause.SMALL_MESSAGES, Confidence.MEDIUM, evidence=(said,),
-        next_actions=(message(codes.LARGER_BUCKETS, knee_bytes=knee),),
+        next_actions=(message(codes.LARGER_BUCKETS, knee_bytes=knee_bytes),),
         measures={"n_small_ops": float(n_ops)},
     )  # fmt: skip
     return Claim(job_verdict(job, found))
