@@ -14,6 +14,7 @@ from comminsight.diagnosis import (
     codes_link,
     codes_logs,
     codes_speed,
+    codes_trace,
 )
 from comminsight.model.verdict import Message, MessageParam
 
@@ -301,6 +302,7 @@ CODES: dict[str, tuple[str, ...]] = {
     **codes_link.CODES,
     **codes_logs.CODES,
     **codes_speed.CODES,
+    **codes_trace.CODES,
 }
 
 MEASURES: tuple[str, ...] = (

@@ -14,6 +14,7 @@ from pathlib import Path
 from comminsight.errors import InputError
 from comminsight.format.expanding import GZIP, ZSTD, expanded_head
 from comminsight.format.flight_recorder import is_flight_recorder
+from comminsight.format.kineto import is_kineto
 from comminsight.format.log_lines import UTF16
 from comminsight.format.ras import is_ras
 from comminsight.format.safe_pickle import is_pickle
@@ -22,7 +23,9 @@ HEAD_BYTES = 1 << 16
 CONTROLS = bytes((*range(9), *range(14, 27)))  # no text has them
 MAX_DEPTH = 6
 MAX_FILES = 100_000
-NEXT_STEP = "give logs, Flight Recorder dumps, answers of ncclras, or folders of them"
+NEXT_STEP = (
+    "give logs, Flight Recorder dumps, answers of ncclras, profiler traces, or folders of them"
+)
 
 
 class FileForm(StrEnum):
@@ -30,6 +33,7 @@ class FileForm(StrEnum):
 
     FLIGHT_RECORDER = "flight_recorder"
     RAS = "ras"
+    TRACE = "trace"
     LOG = "log"
     EMPTY = "empty"
     UNKNOWN = "unknown"
@@ -41,6 +45,7 @@ class EvidenceFiles:
 
     dumps: list[Path] = field(default_factory=list)
     ras: list[Path] = field(default_factory=list)
+    traces: list[Path] = field(default_factory=list)
     logs: list[Path] = field(default_factory=list)
     unknown: list[tuple[Path, str]] = field(default_factory=list)  # with the code of the reason
 
@@ -54,6 +59,7 @@ def sorted_files(paths: Iterable[Path]) -> EvidenceFiles:
     found = EvidenceFiles()
     places = {
         FileForm.FLIGHT_RECORDER: found.dumps, FileForm.RAS: found.ras, FileForm.LOG: found.logs,
+        FileForm.TRACE: found.traces,
     }  # fmt: skip
     for path in dict.fromkeys(_files(paths)):
         try:
@@ -72,6 +78,8 @@ def form_of(head: bytes) -> FileForm:
     """What a file is that begins with ``head``; text of no other form is a log."""
     if not head.strip(b"\0 \r\n\t"):
         return FileForm.EMPTY
+    if is_kineto(head):  # its header has keys of Flight Recorder dumps
+        return FileForm.TRACE
     if is_flight_recorder(head):
         return FileForm.FLIGHT_RECORDER
     if is_ras(head):

@@ -19,6 +19,7 @@ from comminsight.pipeline.evidence_files import NEXT_STEP, EvidenceFiles, sorted
 from comminsight.pipeline.flight_recorder import flight_evidence
 from comminsight.pipeline.job_logs import read_log, read_logs
 from comminsight.pipeline.ras_store import read_ras
+from comminsight.pipeline.traces import read_trace, trace_evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,28 +31,33 @@ class GatheredEvidence:
 
 
 def gather(paths: Sequence[Path], *, world_size: int = 0) -> GatheredEvidence:
-    """The evidence in ``paths``: Flight Recorder dumps, logs, answers of RAS, or folders of them.
+    """The evidence in ``paths``: Flight Recorder dumps, logs, answers of RAS, profiler traces, or
+    folders of them.
 
     ``world_size`` is needed where nothing names all ranks. Files that cannot be read are named in
     the evidence. Raises InputError where nothing can be read at all.
     """
     files = sorted_files(paths)
-    if not (files.dumps or files.ras or files.logs):
+    if not (files.dumps or files.ras or files.logs or files.traces):
         named = ", ".join(map(str, paths))
         raise InputError("holds nothing that can be judged", path=named, next_step=NEXT_STEP)
     logs, unread = read_logs(files.logs)
     answers, unread_ras = _answers(files.ras)
-    if not (logs or answers or files.dumps):
+    traces = trace_evidence(files.traces)
+    if not (logs or answers or files.dumps or traces.activities):
         _refuse(files)
-    job = _of_dumps(files.dumps, world_size, is_needed=not (logs or answers))
+    job = _of_dumps(files.dumps, world_size, is_needed=not (logs or answers or traces.activities))
     odd = [UnreadFile(file=str(path), reason=Message(code)) for path, code in files.unknown]
     lives = last_life(logs)
     job = replace(
         job,
         logs=lives,
-        missing=(*job.missing, *_left_out(logs, lives)),
+        activities=traces.activities,
+        launches=traces.launches,
+        world_size=job.world_size or traces.world_size,
+        missing=(*job.missing, *_left_out(logs, lives), *traces.missing),
         ras=tuple(answers),
-        unread=(*job.unread, *unread, *unread_ras, *odd),
+        unread=(*job.unread, *unread, *unread_ras, *traces.unread, *odd),
     )
     return GatheredEvidence(job, files)
 
@@ -81,9 +87,11 @@ def _refuse(files: EvidenceFiles) -> None:
     """Raises what is wrong with the first file, where none can be read."""
     for path in files.ras:
         read_ras(path)
-    for path in files.logs:
+    for path, read in [
+        *((path, read_log) for path in files.logs), *((path, read_trace) for path in files.traces)
+    ]:  # fmt: skip
         try:
-            read_log(path)
+            read(path)
         except OSError as error:
             why = f"cannot be read: {error.strerror}"
             raise InputError(why, path=str(path), next_step=NEXT_STEP) from error

@@ -1,0 +1,120 @@
+"""Profiler traces as evidence: what each rank's devices did, one trace or several for a rank."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from comminsight.analysis.trace_order import kept_apart
+from comminsight.diagnosis.codes import message
+from comminsight.diagnosis.codes_trace import TRACE_EVENTS, TRACE_ORDER
+from comminsight.errors import InputError
+from comminsight.format.kineto import NEXT_STEP, read_kineto
+from comminsight.format.kineto_trace import UnusableTraceError
+from comminsight.model.activity import Activity, LaunchCount
+from comminsight.model.device_trace import DeviceTrace
+from comminsight.model.job_evidence import UnreadFile
+from comminsight.model.verdict import Message
+from comminsight.pipeline.regular_file import open_regular
+from comminsight.semantics.trace_activities import activities_of, launches_of
+
+
+@dataclass(frozen=True, slots=True)
+class TraceEvidence:
+    """What the traces of a job tell; ``world_size`` is 0 where they disagree or do not say."""
+
+    activities: tuple[Activity, ...] = ()
+    launches: tuple[LaunchCount, ...] = ()
+    world_size: int = 0
+    unread: tuple[UnreadFile, ...] = ()
+    missing: tuple[Message, ...] = ()
+
+
+def read_trace(path: Path) -> DeviceTrace:
+    """One trace; raises InputError for what is none, OSError for a file that vanished."""
+    opened = open_regular(path)
+    if opened is None:
+        raise InputError("is no file", path=str(path), next_step=NEXT_STEP)
+    with opened as stream:
+        return read_kineto(stream, path=str(path))
+
+
+def trace_evidence(paths: Iterable[Path]) -> TraceEvidence:
+    """The evidence in ``paths``. Left out and named are files that do not read, that do not tell
+    their rank beside others, and those of a rank that two of them claim for the same time."""
+    traces, unread = _read(paths)
+    usable, doubted = _by_one_rank(traces)
+    activities, apart = kept_apart([one for trace in usable for one in activities_of(trace)])
+    worlds = {trace.world_size for trace in usable} - {0}
+    return TraceEvidence(
+        activities=tuple(activities),
+        launches=tuple(_launches(usable)),
+        world_size=worlds.pop() if len(worlds) == 1 else 0,
+        unread=(*unread, *doubted),
+        missing=tuple(_missing(usable, apart)),
+    )
+
+
+def _read(paths: Iterable[Path]) -> tuple[list[DeviceTrace], list[UnreadFile]]:
+    traces, unread = [], []
+    for path in paths:
+        try:
+            traces.append(read_trace(path))
+        except UnusableTraceError as error:
+            unread.append(UnreadFile(file=str(path), reason=Message(error.reason)))
+        except (InputError, OSError):
+            unread.append(UnreadFile(file=str(path), reason=Message("unread.damaged")))
+    return traces, unread
+
+
+def _by_one_rank(
+    traces: Sequence[DeviceTrace],
+) -> tuple[list[DeviceTrace], list[UnreadFile]]:
+    by_rank: dict[int, list[DeviceTrace]] = defaultdict(list)
+    for trace in traces:
+        by_rank[trace.global_rank].append(trace)
+    usable: list[DeviceTrace] = []
+    unread: list[UnreadFile] = []
+    for rank, own in sorted(by_rank.items()):
+        if rank < 0 and len(traces) > 1:
+            unread += _refused(own, "unread.no_rank")
+        elif _is_at_once(own):
+            unread += _refused(own, "unread.same_rank")
+        else:
+            usable += own
+    return usable, unread
+
+
+def _is_at_once(own: Sequence[DeviceTrace]) -> bool:
+    """True where windows overlap: no process is profiled twice at a time."""
+    spans = sorted(
+        (trace.slices[0].start_ns, max(one.end_ns for one in trace.slices)) for trace in own
+    )
+    return any(later[0] < earlier[1] for earlier, later in pairwise(spans))
+
+
+def _refused(own: Iterable[DeviceTrace], reason: str) -> Iterator[UnreadFile]:
+    for trace in own:
+        yield UnreadFile(file=trace.file, reason=Message(reason), rank=trace.global_rank)
+
+
+def _launches(traces: Sequence[DeviceTrace]) -> Iterator[LaunchCount]:
+    """One of each rank, over all its windows."""
+    sums: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    for trace in traces:
+        for one in launches_of(trace):
+            sums[one.global_rank][0] += one.n_launches
+            sums[one.global_rank][1] += one.n_kernels
+    for rank, (n_launches, n_kernels) in sorted(sums.items()):
+        yield LaunchCount(global_rank=rank, n_launches=n_launches, n_kernels=n_kernels)
+
+
+def _missing(traces: Sequence[DeviceTrace], apart: Iterable[str]) -> Iterator[Message]:
+    for trace in traces:
+        if trace.n_unusable:
+            yield message(TRACE_EVENTS, n=trace.n_unusable, source=trace.file)
+    if n_apart := len(frozenset(apart)):
+        yield message(TRACE_ORDER, n=n_apart)
