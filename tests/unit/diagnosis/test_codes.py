@@ -1,21 +1,17 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
 
 import comminsight
-from comminsight.diagnosis import (
-    codes,
-    codes_calls,
-    codes_data,
-    codes_groups,
-    codes_link,
-    codes_logs,
-    codes_speed,
-)
+from comminsight.diagnosis import codes
 
-TABLES = (codes, codes_calls, codes_data, codes_groups, codes_link, codes_logs, codes_speed)
 SRC = Path(comminsight.__file__).parent
+TABLES = [
+    import_module(f"comminsight.diagnosis.{path.stem}")
+    for path in sorted((SRC / "diagnosis").glob("codes*.py"))
+]
 
 
 def constants() -> list[tuple[str, str]]:
