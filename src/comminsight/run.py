@@ -275,7 +275,7 @@ class Run:
         comms, is_past = self.trace.communicators, self.facts.end in ENDED
         events = [renumbered(e, comms, is_past=is_past) for e in self._hang_files[0]]
         at_end = with_roles(self.final_view(), comms)
-        verdicts = judge_run(self.trace, measures, coverage, events, at_end)
+        verdicts = judge_run(self.trace, measures, coverage, events, at_end, self.aligned_steps)
         verdicts = placed(verdicts, self.bandwidth)
         verdicts, ras_notes = self._with_ras(verdicts, ras, events, at_end)
         n_steps = len(self.aligned_steps)

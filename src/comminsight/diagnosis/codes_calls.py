@@ -29,6 +29,7 @@ SERVING_RATE = "evidence.serving_rate"
 KERNEL_OPEN = "evidence.kernel_open"
 ON_CPU_GROUP = "evidence.on_cpu_group"
 FROZEN = "evidence.frozen"
+WENT_THROUGH = "evidence.went_through"
 
 MISSING_RIGHT_PATH = "missing.right_path"
 MISSING_CALL_SITES = "missing.call_sites"
@@ -48,6 +49,7 @@ CHECK_CPU_NETWORK = "action.check_cpu_network"
 LOOK_AT_HOST = "action.look_at_host"
 COMPARE_SHAPES = "action.compare_shapes"
 READ_FIRST_NOTIFY = "action.read_first_notify"
+DOUBT_RESULTS = "action.doubt_results"
 
 CODES: dict[str, tuple[str, ...]] = {
     # the first n_ops known of the communicator are the same on all members that are compared
@@ -89,6 +91,8 @@ CODES: dict[str, tuple[str, ...]] = {
     ON_CPU_GROUP: ("comm",),
     # its recorder, which has a thread of its own, shows no sign; those of the other members do
     FROZEN: ("rank", "silent_ns"),
+    # unlike ops that ended well on all members, of the calls that could be compared
+    WENT_THROUGH: ("comm", "n_ops", "n_compared"),
     # which of the paths was meant
     MISSING_RIGHT_PATH: ("ranks",),
     MISSING_CALL_SITES: ("ranks",),
@@ -108,4 +112,5 @@ CODES: dict[str, tuple[str, ...]] = {
     LOOK_AT_HOST: (),
     COMPARE_SHAPES: ("ranks",),
     READ_FIRST_NOTIFY: (),
+    DOUBT_RESULTS: (),
 }

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from comminsight.analysis.alignment import AlignedStep
 from comminsight.diagnosis import codes
+from comminsight.diagnosis.finished_mismatch import judge_finished
 from comminsight.diagnosis.hang import NOTABLE_NS, judge_hang
 from comminsight.diagnosis.killed import judge_killed
 from comminsight.diagnosis.miscounts import without_numbers
@@ -30,10 +32,12 @@ def judge_run(
     coverage: Coverage,
     events: Sequence[HangEvent],
     at_end: HangEvent,
+    steps: Sequence[AlignedStep] = (),
 ) -> tuple[Verdict, ...]:
-    """Verdicts of the hang, life-cycle and straggler rules; ``at_end`` is the last view of all."""
+    """Verdicts of the hang, life-cycle and straggler rules, and on calls that went through though
+    they were unlike; ``at_end`` is the last view of all."""
     lasting = [event for event in events if is_unresolved(event, trace)]
-    ended = judge_end(lasting, at_end, trace)
+    ended = (*judge_end(lasting, at_end, trace), *judge_finished(trace, coverage, steps))
     speed = judge_speed(measures, trace.communicators, coverage)
     speed = without_numbers(speed, trace)
     # that speed tells nothing is no news beside what the run hangs in or ended by

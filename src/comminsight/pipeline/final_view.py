@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from comminsight.analysis.alignment import AlignedStep
 from comminsight.analysis.stop_place import last_step, usual_phase
 from comminsight.capture.session import SessionData
+from comminsight.diagnosis.finished_mismatch import RULE as FINISHED
 from comminsight.diagnosis.whole_chain import StopPlace, with_whole_chains
 from comminsight.model.hang import HangEvent
 from comminsight.model.manifest import LaunchManifest
@@ -52,7 +53,7 @@ def with_places(report: RunReport, trace: RunTrace, aligned: Sequence[AlignedSte
     def stop_of(verdict: Verdict) -> StopPlace | None:
         found = last_step(aligned, (*verdict.culprits, *verdict.victims))
         op = verdict.first_bad_op
-        if found is None or op is None:
+        if found is None or op is None or verdict.rule == FINISHED:  # that one has ended
             return None
         asked = [rank for rank in (*verdict.victims, *verdict.culprits) if rank >= 0]
         phases = {usual_phase(trace, aligned, rank, op) for rank in asked[:4]}

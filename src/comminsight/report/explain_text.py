@@ -17,10 +17,10 @@ from comminsight.model.verdict import ChainLink, Evidence, Verdict
 from comminsight.report.catalogue import Catalogue
 from comminsight.report.page import Page
 from comminsight.report.verdict_text import (
-    HANG_CAUSES,
     chain_value,
     evidence_line,
     headline,
+    is_hang,
     op_phrase,
 )
 
@@ -73,7 +73,7 @@ def render_explanation(
             cause=verdict.cause.value, confidence=confidence, rule=verdict.rule,
         )
     )  # fmt: skip
-    if verdict.cause in HANG_CAUSES and verdict.first_bad_op is not None:
+    if is_hang(verdict) and verdict.first_bad_op is not None:
         page.sentence(
             words.text(
                 "explain.boundary", op=op_phrase(verdict.first_bad_op, words),

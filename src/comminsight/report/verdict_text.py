@@ -51,6 +51,7 @@ HANG_CAUSES = frozenset(
     }
 )
 HANG_RULE = "hang"  # also where it names nobody
+FINISHED_RULE = "finished"  # its ops went through
 ABSENT_CAUSES = frozenset({Cause.RANK_NOT_ENTERED, Cause.CONTROL_FLOW_SKIP, Cause.P2P_UNMATCHED})
 SLOW_CAUSES = frozenset(
     {
@@ -67,6 +68,11 @@ MAX_STACKS = 3
 COST_NS = "step_cost_ns"
 COST_RATIO = "step_cost_ratio"
 WAIT_NS = "longest_wait_ns"
+
+
+def is_hang(verdict: Verdict) -> bool:
+    """True for a verdict on an op that does not, or did not, go on."""
+    return verdict.cause in HANG_CAUSES and verdict.rule != FINISHED_RULE
 
 
 def headline(verdict: Verdict, report: RunReport, words: Catalogue) -> str:
@@ -163,7 +169,7 @@ def _clauses(verdict: Verdict, words: Catalogue) -> Iterator[str]:
             code = "clause.cost" if ratio is None else "clause.cost_ratio"
             yield words.text(code, cost_ns=cost_ns, ratio=ratio)
     is_told = verdict.cause is Cause.PEER_UNREACHABLE and verdict.first_bad_op is None
-    if verdict.cause in HANG_CAUSES and verdict.victims and not is_told:  # they say so and end
+    if is_hang(verdict) and verdict.victims and not is_told:  # they say so and end
         wait_ns = verdict.measures.get(WAIT_NS)
         code = "clause.waiting" if wait_ns is None else "clause.waiting_for"
         yield words.text(code, victims=list(verdict.victims), wait_ns=wait_ns)
@@ -228,7 +234,7 @@ def write_verdict(page: Page, verdict: Verdict, report: RunReport) -> None:
 def _block_heading(verdict: Verdict) -> str:
     if verdict.cause is Cause.JOB_KILLED:
         return "end"
-    if verdict.cause in HANG_CAUSES or verdict.rule == HANG_RULE:
+    if is_hang(verdict) or verdict.rule == HANG_RULE:
         return "hang"
     if verdict.culprits:
         return "culprit"
@@ -239,7 +245,7 @@ def _block_heading(verdict: Verdict) -> str:
 def _identity_rows(
     verdict: Verdict, report: RunReport, words: Catalogue
 ) -> Iterator[tuple[str, str]]:
-    is_hang = verdict.cause in HANG_CAUSES
+    is_stuck = is_hang(verdict)
     places = {row.global_rank: row.coords for row in report.ranks}
     coords = [place for rank in verdict.culprits if (place := places.get(rank))]
     yield (
@@ -256,8 +262,8 @@ def _identity_rows(
             yield "transfer", words.text("op.direction", sender=op.sender, receiver=op.receiver)
         yield "communicator", op.comm_label
         yield "size", " ".join([numbers.size(op.size_bytes), op.dtype]) if op.size_bytes else ""
-    yield "waiting" if is_hang else "victims", numbers.rank_list(verdict.victims)
-    whole = [row.step for row in report.steps if row.is_complete] if is_hang else []
+    yield "waiting" if is_stuck else "victims", numbers.rank_list(verdict.victims)
+    whole = [row.step for row in report.steps if row.is_complete] if is_stuck else []
     yield "last_step", numbers.count(max(whole)) if whole else ""
 
 
