@@ -23,7 +23,7 @@ from comminsight.report.page import wants_color
 from comminsight.report.text import render_report
 from comminsight.run import open_run
 
-NO_FINDING = frozenset({Cause.HEALTHY, Cause.NO_VERDICT, Cause.DATA_INCOMPLETE})
+NO_FINDING = frozenset({Cause.HEALTHY, Cause.HEALTHY_IDLE, Cause.NO_VERDICT, Cause.DATA_INCOMPLETE})
 
 
 def report(
