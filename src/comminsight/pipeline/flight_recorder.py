@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from comminsight.diagnosis import codes
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.job import judge_job
+from comminsight.format.flight_recorder import FlightDump
 from comminsight.model.hang import HangEvent, InFlightOp
 from comminsight.model.job_evidence import CallFrames, GroupClaim, JobEvidence, UnreadFile
 from comminsight.model.report import REPORT_SCHEMA_VERSION, RunFacts, RunReport
@@ -118,7 +119,7 @@ def _evidence_of(job: FlightJob, event: HangEvent, unread: Sequence[UnreadFile])
         communicators=event.communicators,
         groups=tuple(_groups(job)),
         frames=tuple(_frames(job)),
-        doubted=_doubted(job, event),
+        doubted=_doubted(job, event) | _cut_while_open(job),
         n_records=sum(len(one.dump.entries) for one in job.dumps.values()),
         missing=tuple(_missing(job, event)),
         unread=tuple(unread),
@@ -165,10 +166,33 @@ def _doubted(job: FlightJob, event: HangEvent) -> frozenset[int]:
     return only_awaited_in_messages(event.in_flight, job.idle - job.streams.whole, job.members)
 
 
+def _cut_while_open(job: FlightJob) -> frozenset[int]:
+    """Ranks whose oldest entry that is left is in flight, where an older call may be too: calls
+    before it were overwritten, or counters tell of one."""
+    return frozenset(
+        rank
+        for rank, one in job.dumps.items()
+        if one.dump.entries
+        and not one.dump.entries[0].is_over
+        and (job.calls[rank].n_lost or rank in job.unseen or _skips_open_calls(one.dump))
+    )
+
+
+def _skips_open_calls(dump: FlightDump) -> bool:
+    """True where a group's first entry is beyond the call that is next by its counter; messages
+    are counted apart, so that groups with any are left out."""
+    mixed = {entry.pg_id for entry in dump.entries if entry.is_p2p}
+    oldest: dict[int, int] = {}
+    for entry in dump.entries:
+        oldest.setdefault(entry.pg_id, entry.seq)
+    done = {pg_id: max(0, counters.completed) for pg_id, counters in dump.counters.items()}
+    return any(oldest[pg_id] > done[pg_id] + 1 for pg_id in (oldest.keys() & done) - mixed)
+
+
 def _groups(job: FlightJob) -> Iterator[GroupClaim]:
     """Each group as each rank has it, where its dump names the members."""
     for rank, one in job.dumps.items():
-        used = {entry.pg_id for entry in one.dump.entries}
+        used = {pg_id for pg_id, _ in one.dump.firsts}
         own = job.groups.comm_ids.get(rank, {})
         for pg_id, group in groups_of(one.dump).items():
             if group.members:
@@ -182,7 +206,7 @@ def _missing(job: FlightJob, event: HangEvent) -> Iterator[Message]:
     idle = job.idle if event.in_flight and job.is_gloo else frozenset()
     if job.older:
         yield message(codes.MISSING_LATER_DUMPS, ranks=sorted(job.older))
-    if unseen := sorted((job.unseen | idle) - job.older):
+    if unseen := sorted((job.unseen | idle | _cut_while_open(job)) - job.older):
         yield message(codes.MISSING_UNSEEN_CALL, ranks=unseen)
     if job.misnumbered:
         labels = [job.groups.communicators[comm_id].label for comm_id in sorted(job.misnumbered)]
@@ -193,6 +217,6 @@ def _missing(job: FlightJob, event: HangEvent) -> Iterator[Message]:
 
 def _frames(job: FlightJob) -> Iterator[CallFrames]:
     for rank, own in job.calls.items():
-        found = next((call.first.frames for call in own.in_flight() if call.first.frames), ())
+        found = next((call.first.frames for call in own.in_flight if call.first.frames), ())
         if found:
             yield CallFrames(global_rank=rank, frames=found)

@@ -39,6 +39,9 @@ def _of_dumps(job: JobEvidence, verdict: Verdict) -> Verdict:
     """Without asking for what only a recorder of our own leaves, and trusted less where a culprit
     may have been in a call that no dump shows, or where it is taken for granted that all who are
     in one op stand still there."""
+    is_present = verdict.cause is Cause.ALL_PRESENT_STUCK and not verdict.culprits
+    if is_present and job.doubted.intersection(verdict.victims):
+        verdict = replace(verdict, cause=Cause.NO_VERDICT, confidence=Confidence.NONE)
     missing = tuple(one for one in verdict.missing if one.code != codes.MISSING_BOX)
     is_doubtful = bool(job.doubted.intersection(verdict.culprits))
     confidence = Confidence.LOW if is_doubtful else verdict.confidence
