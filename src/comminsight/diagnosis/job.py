@@ -19,9 +19,8 @@ from comminsight.diagnosis.logged_ends import echo_evidence
 from comminsight.diagnosis.rules import RULES
 from comminsight.diagnosis.same_death import told_once
 from comminsight.model.job_evidence import JobEvidence
-from comminsight.model.verdict import Cause, Confidence, Evidence, Verdict
+from comminsight.model.verdict import UNREMARKABLE, Cause, Confidence, Evidence, Verdict
 
-UNREMARKABLE = frozenset({Cause.HEALTHY, Cause.NO_VERDICT})
 RULE = "job"
 _Entry = TypeVar("_Entry")
 

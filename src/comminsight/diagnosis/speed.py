@@ -19,9 +19,7 @@ from comminsight.diagnosis.load import moving_load
 from comminsight.diagnosis.straggler import judge_straggler
 from comminsight.model.measures import StragglerMeasures
 from comminsight.model.topology import Communicator
-from comminsight.model.verdict import Cause, Coverage, Evidence, Verdict
-
-NOBODY = frozenset({Cause.HEALTHY, Cause.NO_VERDICT})
+from comminsight.model.verdict import UNREMARKABLE, Cause, Coverage, Evidence, Verdict
 
 
 def judge_speed(
@@ -35,7 +33,7 @@ def judge_speed(
     used = complete_steps(measures)
     if verdict.cause is Cause.COMPUTE_STRAGGLER:
         return with_node(with_input(verdict, used), used)
-    if verdict.cause not in NOBODY:
+    if verdict.cause not in UNREMARKABLE:
         return verdict
     if (found := moving_load(verdict, used)) is not None:
         return found

@@ -12,17 +12,17 @@ from comminsight.diagnosis import codes_groups as codes
 from comminsight.diagnosis.codes import message
 from comminsight.model.counters import CounterSeries
 from comminsight.model.job_evidence import JobEvidence
-from comminsight.model.verdict import Cause, Evidence, Verdict
+from comminsight.model.verdict import UNREMARKABLE, Cause, Evidence, Verdict
 
 BUSY_PCT = 95.0
 SPINNING_W = 150.0  # work at full utilisation draws several times this on any data centre GPU
 MAX_SHOWN = 4
-UNREMARKABLE = frozenset({Cause.HEALTHY, Cause.NO_VERDICT, Cause.JOB_KILLED})
+NO_HANG = UNREMARKABLE | {Cause.JOB_KILLED}
 
 
 def with_spinning(verdict: Verdict, job: JobEvidence) -> Verdict:
     """With the hosts whose GPUs were last seen so."""
-    if verdict.cause in UNREMARKABLE or not job.counters:
+    if verdict.cause in NO_HANG or not job.counters:
         return verdict
     power_w = _last(job.counters, "power", "W")
     busy_pct = _last(job.counters, "util", "%")

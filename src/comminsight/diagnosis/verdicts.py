@@ -20,10 +20,9 @@ from comminsight.model.hang import HangEvent, InFlightOp, Liveness
 from comminsight.model.measures import StragglerMeasures
 from comminsight.model.ops import OpState, SlotFlag
 from comminsight.model.trace import RankTrace, RunTrace
-from comminsight.model.verdict import Cause, Coverage, Verdict
+from comminsight.model.verdict import UNREMARKABLE, Cause, Coverage, Verdict
 
 WITHHELD = {codes.MISSING_COUNTS, codes.MISSING_BOX}
-UNREMARKABLE = (Cause.HEALTHY, Cause.NO_VERDICT)
 
 
 def judge_run(

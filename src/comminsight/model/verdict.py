@@ -82,6 +82,10 @@ class Cause(StrEnum):
     DATA_CORRUPT = "DATA_CORRUPT"
 
 
+# by these nothing is told to be wrong, and nobody is named
+UNREMARKABLE = frozenset({Cause.HEALTHY, Cause.NO_VERDICT})
+
+
 class Confidence(StrEnum):
     """How far the evidence carries."""
 
