@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from comminsight.analysis.log_index import lines_in_order, lines_with
 from comminsight.analysis.log_order import apart_at_least_ns
 from comminsight.analysis.log_ranks import LogRanks, short_host
 from comminsight.model.job_evidence import JobLog
@@ -40,14 +41,11 @@ def host_events(
     logs: Sequence[JobLog], at: LogEvent, hosts: Collection[str]
 ) -> Iterator[HostEvent]:
     """Events on one of ``hosts`` that may have stalled it, shortly before the line ``at``."""
-    for log in logs:
-        for event in log.events:
-            host = short_host(event.host or log.host)
-            if event.code not in STALLING or host not in hosts:
-                continue
-            delay_ns = apart_at_least_ns(event, at)
-            if delay_ns is not None and -AFTER_NS <= delay_ns <= BEFORE_NS:
-                yield HostEvent(host, event, max(0, delay_ns))
+    for log, event in lines_in_order(logs, STALLING):
+        host = short_host(event.host or log.host)
+        delay_ns = apart_at_least_ns(event, at) if host in hosts else None
+        if delay_ns is not None and -AFTER_NS <= delay_ns <= BEFORE_NS:
+            yield HostEvent(host, event, max(0, delay_ns))
 
 
 def gid_changes(
@@ -55,23 +53,19 @@ def gid_changes(
 ) -> Iterator[HostEvent]:
     """Times before the line ``at`` at which a port of one of ``hosts`` told that its GIDs changed;
     however long ago, since what uses an old one fails at its next retry."""
-    for log in logs:
-        for event in log.events:
-            host = short_host(event.host or log.host)
-            if event.code is not LogCode.NCCL_IB_EVENT or host not in hosts:
-                continue
-            delay_ns = apart_at_least_ns(event, at)
-            is_gid = "gid" in str(event.values.get("event", "")).lower()
-            if is_gid and delay_ns is not None and delay_ns >= 0:
-                yield HostEvent(host, event, delay_ns)
+    for log, event in lines_with(logs, LogCode.NCCL_IB_EVENT):
+        host = short_host(event.host or log.host)
+        delay_ns = apart_at_least_ns(event, at) if host in hosts else None
+        is_gid = "gid" in str(event.values.get("event", "")).lower()
+        if is_gid and delay_ns is not None and delay_ns >= 0:
+            yield HostEvent(host, event, delay_ns)
 
 
 def has_kernel_log(logs: Sequence[JobLog], hosts: Collection[str]) -> bool:
     """True where a line of the kernel of one of the hosts is at hand."""
     return any(
-        event.code in KERNEL_CODES and short_host(event.host or log.host) in hosts
-        for log in logs
-        for event in log.events
+        short_host(event.host or log.host) in hosts
+        for log, event in lines_with(logs, *KERNEL_CODES)
     )
 
 
@@ -79,8 +73,6 @@ def killed_ranks(logs: Sequence[JobLog], ranks: LogRanks) -> frozenset[int]:
     """The ranks whose process the kernel says it killed."""
     found = {
         ranks.by_process.get((short_host(event.host or log.host), event.pid), -1)
-        for log in logs
-        for event in log.events
-        if event.code in {LogCode.KERNEL_OOM_KILL, LogCode.KERNEL_SEGFAULT}
+        for log, event in lines_with(logs, LogCode.KERNEL_OOM_KILL, LogCode.KERNEL_SEGFAULT)
     }
     return frozenset(found - {-1})

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from comminsight.model.job_evidence import JobLog
 from comminsight.model.log_event import LogCode, LogEvent
 
-Lines = Sequence[tuple[JobLog, LogEvent]]
+Line = tuple[JobLog, LogEvent]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -30,11 +30,23 @@ class SameLogs:
         return id(self.logs)
 
 
-def lines_with(logs: Sequence[JobLog], *codes: LogCode) -> Iterator[tuple[JobLog, LogEvent]]:
+def lines_with(logs: Sequence[JobLog], *codes: LogCode) -> Iterator[Line]:
     """The lines of these codes, each with its log: code after code by name, each in its order."""
     index = _index(SameLogs(logs))
     for code in sorted(codes):
-        yield from index.get(code, ())
+        yield from index.get(code, {}).values()
+
+
+def lines_in_order(logs: Sequence[JobLog], codes: Collection[LogCode]) -> Iterator[Line]:
+    """The lines of these codes, each with its log, in the order of the logs and of their lines."""
+    index = _index(SameLogs(logs))
+    found = {n: line for code in codes for n, line in index.get(code, {}).items()}
+    return (found[n] for n in sorted(found))
+
+
+def has_any(logs: Sequence[JobLog], codes: Iterable[LogCode]) -> bool:
+    """True where there is a line of one of these codes."""
+    return not _index(SameLogs(logs)).keys().isdisjoint(codes)
 
 
 def events_with(logs: Sequence[JobLog], codes: Iterable[LogCode]) -> Iterator[LogEvent]:
@@ -43,9 +55,10 @@ def events_with(logs: Sequence[JobLog], codes: Iterable[LogCode]) -> Iterator[Lo
 
 
 @functools.lru_cache(maxsize=2)  # a job, and the run that it is compared with
-def _index(key: SameLogs) -> dict[LogCode, Lines]:
-    found: dict[LogCode, list[tuple[JobLog, LogEvent]]] = defaultdict(list)
-    for log in key.logs:
-        for event in log.events:
-            found[event.code].append((log, event))
+def _index(key: SameLogs) -> Mapping[LogCode, Mapping[int, Line]]:
+    """By code the lines by their number among those of all logs."""
+    found: dict[LogCode, dict[int, Line]] = defaultdict(dict)
+    lines = ((log, event) for log in key.logs for event in log.events)
+    for n, line in enumerate(lines):
+        found[line[1].code][n] = line
     return dict(found)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from comminsight.analysis.log_faults import ECHOES, TIMEOUTS
-from comminsight.analysis.log_index import SameLogs, events_with
+from comminsight.analysis.log_index import SameLogs, events_with, lines_with
 from comminsight.analysis.log_order import apart_at_least_ns
 from comminsight.analysis.log_ranks import INIT_CODES, LogRanks, short_host
 from comminsight.model.job_evidence import JobLog
@@ -77,6 +77,9 @@ class _Shown:
     written: dict[int, Counter[LogCode]] = field(default_factory=lambda: defaultdict(Counter))
 
     def add(self, rank: int, event: LogEvent, world: int) -> None:
+        if event.code is LogCode.NCCL_COLL:  # there are many, and they tell of no phase
+            self.phases.setdefault(rank, InitPhase.NOT_BEGUN)
+            return
         phase = _phase(event, world)
         self.written[rank][event.code] += phase is not InitPhase.NOT_BEGUN
         before = self.phases.get(rank, InitPhase.NOT_BEGUN)
@@ -193,13 +196,12 @@ def claimed_twice(logs: Sequence[JobLog], ranks: LogRanks) -> dict[int, dict[str
     """Ranks (by what their prefix or file calls them) that made communicators of one size under
     several ids on several hosts: host to ids, by rank."""
     found: dict[int, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for log in logs:
-        for event in log.events:
-            rank = event.rank if event.rank >= 0 else log.rank
-            comm_hash = event.values.get("comm_hash")
-            is_first = event.code is LogCode.NCCL_INIT_START and "parent" not in event.values
-            if rank >= 0 and is_first and event.comm_rank == rank and isinstance(comm_hash, str):
-                found[rank][short_host(event.host)].add(comm_hash)
+    for log, event in lines_with(logs, LogCode.NCCL_INIT_START):
+        rank = event.rank if event.rank >= 0 else log.rank
+        comm_hash = event.values.get("comm_hash")
+        is_first = "parent" not in event.values
+        if rank >= 0 and is_first and event.comm_rank == rank and isinstance(comm_hash, str):
+            found[rank][short_host(event.host)].add(comm_hash)
     return {
         rank: dict(hosts)
         for rank, hosts in found.items()

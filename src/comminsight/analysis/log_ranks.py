@@ -12,11 +12,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from comminsight.analysis.log_index import SameLogs, lines_with
+from comminsight.analysis.log_index import SameLogs, lines_in_order, lines_with
 from comminsight.model.job_evidence import JobLog
 from comminsight.model.log_event import LogCode, LogEvent
 
 Process = tuple[str, int]  # short name of the host, process id
+ProcessLine = tuple[JobLog, LogEvent, Process]
 SELF = "localhost"  # what torchrun calls the host of a job of one node: any host
 DEFAULT_GROUP = "default_pg"
 INIT_CODES = frozenset({LogCode.NCCL_INIT_START, LogCode.NCCL_INIT_COMPLETE})
@@ -94,6 +95,7 @@ def is_default_group(event: LogEvent) -> bool:
     return name == DEFAULT_GROUP or (not name and event.values.get("pg_id") == "0")
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def short_host(host: str) -> str:
     """The name of a host without its domain; an address stays as it is."""
     return host if host[:1].isdigit() or ":" in host else host.partition(".")[0]
@@ -108,25 +110,26 @@ def ranks_of(logs: Sequence[JobLog], world_size: int = 0) -> LogRanks:
 def _ranks_of(key: SameLogs, world_size: int) -> LogRanks:
     logs = key.logs
     world = world_size or _told_world(logs)
-    direct = _conflict_free(_direct(logs))
-    by_process = _conflict_free(_by_world(logs, world)) | direct
-    task_is_rank = _task_is_rank(logs, by_process)
+    own = list(processes(logs))
+    direct = _conflict_free(_direct(logs, own))
+    by_process = _conflict_free(_by_world(own, world)) | direct
+    task_is_rank = _task_is_rank(logs, own, by_process)
     if task_is_rank:
-        by_process |= {p: t for p, t in _by_task(logs).items() if p not in by_process}
+        by_process |= {p: t for p, t in _by_task(own).items() if p not in by_process}
     claims: dict[int, set[Process]] = defaultdict(set)
     for process, rank in by_process.items():
         claims[rank].add(process)
     return LogRanks(
         world_size=max([world, *(1 + rank for rank in by_process.values())]) if world else 0,
         by_process=by_process,
-        claims={rank: frozenset(own) for rank, own in claims.items()},
-        devices=_devices(logs, by_process),
+        claims={rank: frozenset(claiming) for rank, claiming in claims.items()},
+        devices=_devices(own, by_process),
         task_is_rank=task_is_rank,
         is_one_node=_is_one_node(logs, world),
     )
 
 
-def processes(logs: Iterable[JobLog]) -> Iterator[tuple[JobLog, LogEvent, Process]]:
+def processes(logs: Iterable[JobLog]) -> Iterator[ProcessLine]:
     """The lines that processes write about themselves with their host and number."""
     for log in logs:
         for event in log.events:
@@ -135,22 +138,21 @@ def processes(logs: Iterable[JobLog]) -> Iterator[tuple[JobLog, LogEvent, Proces
                 yield log, event, (host, event.pid)
 
 
-def _direct(logs: Sequence[JobLog]) -> Iterator[tuple[Process, int]]:
-    for log, event, process in processes(logs):
+def _direct(logs: Sequence[JobLog], own: Iterable[ProcessLine]) -> Iterator[tuple[Process, int]]:
+    for log, event, process in own:
         rank = event.rank if event.rank >= 0 else log.rank
         if rank >= 0:
             yield process, rank
-    for log in logs:
-        for event in log.events:  # torchrun's table has rank, host and process in one row
-            host = short_host(event.host or log.host)
-            if event.code in OF_OTHERS and event.rank >= 0 and event.pid > 0 and host:
-                yield (host, event.pid), event.rank
+    for log, event in lines_in_order(logs, OF_OTHERS):
+        host = short_host(event.host or log.host)
+        if event.rank >= 0 and event.pid > 0 and host:
+            yield (host, event.pid), event.rank  # torchrun's table has all three in one row
 
 
-def _by_world(logs: Sequence[JobLog], world: int) -> Iterator[tuple[Process, int]]:
-    for _, event, process in processes(logs):
-        is_whole = world > 1 and event.values.get("n_ranks") == world
-        if event.code in INIT_CODES and is_whole and "parent" not in event.values:
+def _by_world(own: Iterable[ProcessLine], world: int) -> Iterator[tuple[Process, int]]:
+    for _, event, process in own:
+        is_init = event.code in INIT_CODES and "parent" not in event.values
+        if is_init and event.values.get("n_ranks") == world > 1:
             yield process, event.comm_rank
 
 
@@ -173,30 +175,32 @@ def _told_world(logs: Sequence[JobLog]) -> int:
     return max(sizes, default=0)
 
 
-def _by_task(logs: Sequence[JobLog]) -> dict[Process, int]:
-    pairs = ((process, event.task) for _, event, process in processes(logs))
-    return _conflict_free(pairs)
+def _by_task(own: Iterable[ProcessLine]) -> dict[Process, int]:
+    return _conflict_free((process, event.task) for _, event, process in own)
 
 
-def _task_is_rank(logs: Sequence[JobLog], by_process: Mapping[Process, int]) -> bool:
+def _task_is_rank(
+    logs: Sequence[JobLog], own: Iterable[ProcessLine], by_process: Mapping[Process, int]
+) -> bool:
     """True where each of at least two tasks is one process, and no line gives it another rank."""
-    own: dict[int, set[Process]] = defaultdict(set)
-    for _, event, process in processes(logs):
+    of_task: dict[int, set[Process]] = defaultdict(set)
+    for _, event, process in own:
         if event.task >= 0:
-            own[event.task].add(process)
+            of_task[event.task].add(process)
             if by_process.get(process, event.task) != event.task:
                 return False
     has_launcher_inside = any(e.task >= 0 and e.local_rank > 0 for log in logs for e in log.events)
-    return len(own) > 1 and not has_launcher_inside and all(len(p) == 1 for p in own.values())
+    is_one = all(len(writers) == 1 for writers in of_task.values())
+    return len(of_task) > 1 and not has_launcher_inside and is_one
 
 
 def _devices(
-    logs: Sequence[JobLog], by_process: Mapping[Process, int]
+    own: Iterable[ProcessLine], by_process: Mapping[Process, int]
 ) -> dict[tuple[str, int], int]:
     found: dict[tuple[str, int], set[int]] = defaultdict(set)
-    for _, event, process in processes(logs):
-        bus_id = event.values.get("bus_id")
-        if event.code in INIT_CODES and isinstance(bus_id, str) and process in by_process:
+    for _, event, process in own:
+        bus_id = event.values.get("bus_id") if event.code in INIT_CODES else None
+        if isinstance(bus_id, str) and process in by_process:
             found[process[0], int(bus_id, 16)].add(by_process[process])
     return {place: ranks.pop() for place, ranks in found.items() if len(ranks) == 1}
 
@@ -206,9 +210,8 @@ def _is_one_node(logs: Sequence[JobLog], world: int) -> bool:
     as ranks."""
     layouts = {
         event.values.get("n_nodes")
-        for log in logs
-        for event in log.events
-        if event.code is LogCode.NCCL_COMM_LAYOUT and event.values.get("n_ranks") == world > 0
+        for _, event in lines_with(logs, LogCode.NCCL_COMM_LAYOUT)
+        if event.values.get("n_ranks") == world > 0
     }
     if layouts:
         return layouts == {1}

@@ -7,11 +7,13 @@ except on one node in later releases, where they stay 0: then nobody can tell th
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from comminsight.analysis.log_index import SameLogs, lines_in_order
 from comminsight.analysis.log_ranks import LogRanks
 from comminsight.model.call_history import CalledOp
 from comminsight.model.job_evidence import JobLog
@@ -19,6 +21,7 @@ from comminsight.model.log_event import LogCode, LogEvent
 from comminsight.model.ops import DTYPE_SIZE_BYTES, DType, Op
 
 INIT_CODES = frozenset({LogCode.NCCL_INIT_START, LogCode.NCCL_INIT_COMPLETE})
+LINES = INIT_CODES | {LogCode.NCCL_COLL}
 OPS = {
     "AllReduce": Op.ALL_REDUCE, "AllGather": Op.ALL_GATHER, "ReduceScatter": Op.REDUCE_SCATTER,
     "Broadcast": Op.BROADCAST, "Bcast": Op.BROADCAST, "Reduce": Op.REDUCE,
@@ -57,30 +60,35 @@ class _Calls:
 def logged_comms(logs: Sequence[JobLog], ranks: LogRanks) -> list[LoggedComm]:
     """Every communicator of which at least two ranks are known with their calls, where it is known
     which calls meet: they are numbered, or the log holds the making of the communicator."""
+    return list(_logged_comms(SameLogs(logs), ranks))
+
+
+@functools.lru_cache(maxsize=2)  # several rules ask
+def _logged_comms(key: SameLogs, ranks: LogRanks) -> tuple[LoggedComm, ...]:
     found: dict[CommKey, list[_Calls]] = defaultdict(list)
-    for key, own in _by_process(logs, ranks):
-        found[key].append(own)
+    for comm_key, own in _by_process(key.logs, ranks):
+        found[comm_key].append(own)
     comms = []
-    for place, (key, members) in enumerate(sorted(found.items())):
+    for place, (comm_key, members) in enumerate(sorted(found.items())):
         known = {own.rank: own.events for own in members}
         if len(known) == len(members) > 1 and -1 not in known:
-            comms.append(_comm(place, key, known))
-    return [comm for comm in comms if comm.is_numbered or comm.is_from_start]
+            comms.append(_comm(place, comm_key, known))
+    return tuple(comm for comm in comms if comm.is_numbered or comm.is_from_start)
 
 
 def _by_process(logs: Sequence[JobLog], ranks: LogRanks) -> Iterator[tuple[CommKey, _Calls]]:
     hashes: dict[tuple[Process, str], CommKey] = {}
     lines: dict[tuple[Process, str], _Calls] = {}
-    for log in logs:
-        for event in log.events:
-            process = (log.file, event.host, event.pid)
-            comm = str(event.values.get("comm", ""))
-            if event.code in INIT_CODES and "comm_hash" in event.values:
-                size = int(str(event.values.get("n_ranks", 0)))
-                hashes[process, comm] = (str(event.values["comm_hash"]), size)
-            elif event.code is LogCode.NCCL_COLL and event.values.get("op") in OPS:
-                own = lines.setdefault((process, comm), _Calls(ranks.rank_of(log, event), []))
-                own.events.append(event)
+    for log, event in lines_in_order(logs, LINES):
+        process = (log.file, event.host, event.pid)
+        comm = str(event.values.get("comm", ""))
+        if event.code in INIT_CODES and "comm_hash" in event.values:
+            size = int(str(event.values.get("n_ranks", 0)))
+            hashes[process, comm] = (str(event.values["comm_hash"]), size)
+        elif event.code is LogCode.NCCL_COLL and event.values.get("op") in OPS:
+            if (process, comm) not in lines:
+                lines[process, comm] = _Calls(ranks.rank_of(log, event), [])
+            lines[process, comm].events.append(event)
     for (process, comm), own in lines.items():
         size = int(str(own.events[0].values.get("n_ranks", 0)))
         key = hashes.get((process, comm))
@@ -113,7 +121,12 @@ def _comm(place: int, key: CommKey, known: Mapping[int, Sequence[LogEvent]]) -> 
 
 
 def _number(event: LogEvent) -> int:
-    return int(str(event.values.get("op_count", 0)))
+    return _whole(event, "op_count", 0)
+
+
+def _whole(event: LogEvent, name: str, default: int) -> int:
+    value = event.values.get(name, default)
+    return value if isinstance(value, int) else int(str(value))
 
 
 def _has_no_gap(numbers: Sequence[int]) -> bool:
@@ -124,10 +137,9 @@ def _has_no_gap(numbers: Sequence[int]) -> bool:
 
 def _called(place: int, n: int, event: LogEvent) -> CalledOp:
     op = OPS[str(event.values["op"])]
-    code = int(str(event.values.get("datatype", -1)))
+    code = _whole(event, "datatype", -1)
     dtype = DTYPES[code] if 0 <= code < len(DTYPES) else DType.UNKNOWN
-    count = int(str(event.values.get("count", 0)))
-    root = int(str(event.values.get("root", -1)))
+    count, root = _whole(event, "count", 0), _whole(event, "root", -1)
     return CalledOp(
         comm_id=place, match_seq=n, op=op, dtype=dtype, count=count,
         size_bytes=count * DTYPE_SIZE_BYTES.get(dtype, 0), peer=root if op in ROOTED else -1,

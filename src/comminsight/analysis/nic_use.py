@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 
+from comminsight.analysis.log_index import lines_with
 from comminsight.analysis.log_ranks import LogRanks, short_host
 from comminsight.model.job_evidence import JobLog
 from comminsight.model.log_event import LogCode, LogEvent
@@ -21,14 +22,13 @@ def sole_users(logs: Sequence[JobLog], ranks: LogRanks) -> CardUse:
     wrote it where it sends; cards have the names that NCCL lists, else their numbers."""
     cards: dict[tuple[str, int], set[str]] = defaultdict(set)
     names = _card_names(logs)
-    for log in logs:
-        for event in log.events:
-            if event.code is not LogCode.NCCL_CHANNEL or event.values.get("direction") != "send":
-                continue
-            match = _NET.search(str(event.values.get("transport", "")))
-            rank, host = ranks.rank_of(log, event), short_host(event.host or log.host)
-            if match and rank >= 0 and host:
-                cards[host, rank].add(names.get((host, int(match[2])), match[0]))
+    for log, event in lines_with(logs, LogCode.NCCL_CHANNEL):
+        if event.values.get("direction") != "send":
+            continue
+        match = _NET.search(str(event.values.get("transport", "")))
+        rank, host = ranks.rank_of(log, event), short_host(event.host or log.host)
+        if match and rank >= 0 and host:
+            cards[host, rank].add(names.get((host, int(match[2])), match[0]))
     found: CardUse = defaultdict(lambda: defaultdict(set))
     for (host, rank), used in cards.items():
         if len(used) == 1:
@@ -48,12 +48,10 @@ def shared_cards(use: CardUse) -> list[tuple[str, str, tuple[int, ...]]]:
 
 def _card_names(logs: Sequence[JobLog]) -> dict[tuple[str, int], str]:
     found: dict[tuple[str, int], str] = {}
-    for log in logs:
-        for event in log.events:
-            if event.code is LogCode.NCCL_IB_DEVICES:
-                host = short_host(event.host or log.host)
-                for number, name in _listed(event):
-                    found[host, number] = name
+    for log, event in lines_with(logs, LogCode.NCCL_IB_DEVICES):
+        host = short_host(event.host or log.host)
+        for number, name in _listed(event):
+            found[host, number] = name
     return found
 
 

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from comminsight.analysis.log_index import lines_in_order
 from comminsight.analysis.log_ranks import INIT_CODES, Process, ranks_of
 from comminsight.model.job_evidence import JobLog
 from comminsight.model.log_event import LogCode, LogEvent
@@ -49,17 +50,16 @@ def logged_inits(logs: Sequence[JobLog], world_size: int = 0) -> LoggedInits:
     last: dict[Process, tuple[int, LogEvent]] = {}
     hashes: dict[tuple[Process, str], str] = {}
     members: dict[str, set[int]] = defaultdict(set)
-    for log in logs:
-        for event in log.events:
-            rank = ranks.rank_of(log, event) if event.code in USES else -1
-            if rank < 0 or "comm" not in event.values:
-                continue
-            process = (log.file, event.pid)
-            last[process] = rank, event
-            if event.code is LogCode.NCCL_INIT_COMPLETE:
-                comm_hash = str(event.values.get("comm_hash", ""))
-                hashes[process, str(event.values["comm"])] = comm_hash
-                members[comm_hash].add(rank)
+    for log, event in lines_in_order(logs, USES):
+        rank = ranks.rank_of(log, event)
+        if rank < 0 or "comm" not in event.values:
+            continue
+        process = (log.file, event.pid)
+        last[process] = rank, event
+        if event.code is LogCode.NCCL_INIT_COMPLETE:
+            comm_hash = str(event.values.get("comm_hash", ""))
+            hashes[process, str(event.values["comm"])] = comm_hash
+            members[comm_hash].add(rank)
     return LoggedInits(
         open=tuple(
             _open(rank, event, process, hashes)

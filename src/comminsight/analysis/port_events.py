@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from comminsight.analysis.log_index import lines_in_order
 from comminsight.analysis.log_order import apart_at_least_ns
 from comminsight.analysis.log_ranks import short_host
 from comminsight.model.job_evidence import JobLog
@@ -51,10 +52,8 @@ def port_losses(logs: Sequence[JobLog]) -> list[PortLoss]:
 
 
 def _events(logs: Sequence[JobLog]) -> Iterator[tuple[str, LogEvent]]:
-    for log in logs:
-        for event in log.events:
-            if event.code in {LogCode.NCCL_IB_EVENT, LogCode.KERNEL_LINK}:
-                yield short_host(event.host or log.host), event
+    for log, event in lines_in_order(logs, {LogCode.NCCL_IB_EVENT, LogCode.KERNEL_LINK}):
+        yield short_host(event.host or log.host), event
 
 
 def _device(event: LogEvent) -> str:

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from comminsight.analysis.log_index import lines_in_order, lines_with
 from comminsight.analysis.log_order import apart_at_least_ns
 from comminsight.analysis.log_ranks import LogRanks, short_host
 from comminsight.model.job_evidence import JobLog
@@ -19,6 +20,7 @@ from comminsight.model.log_event import LogCode, LogEvent
 
 NO_ANSWER_STATUS = frozenset({12})
 NO_PATH_ERRNO = frozenset({110, 113})  # timed out, no route to host
+NO_ANSWERS = frozenset({LogCode.NCCL_IB_COMPLETION, LogCode.NCCL_QP_MODIFY})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +41,18 @@ class TransportError:
 
 def transport_errors(logs: Sequence[JobLog], ranks: LogRanks) -> list[TransportError]:
     """All of them, the earliest first where their stamps compare."""
-    found = [error for log in logs for error in _errors_of(log, ranks)]
-    return sorted(found, key=lambda error: error.event.time.ns)
+    return sorted(_errors(logs, ranks), key=lambda error: error.event.time.ns)
 
 
-def _errors_of(log: JobLog, ranks: LogRanks) -> Iterator[TransportError]:
-    complete: dict[int, LogEvent] = {}
-    for event in log.events:
+def _errors(logs: Sequence[JobLog], ranks: LogRanks) -> Iterator[TransportError]:
+    complete: dict[tuple[int, int], LogEvent] = {}  # by log and process
+    for log, event in lines_in_order(logs, NO_ANSWERS | {LogCode.NCCL_INIT_COMPLETE}):
+        process = id(log), event.pid
         if event.code is LogCode.NCCL_INIT_COMPLETE:
-            complete[event.pid] = event
+            complete[process] = event
         if not is_no_answer(event):
             continue
-        begun = complete.get(event.pid)
+        begun = complete.get(process)
         yield TransportError(
             event=event,
             rank=ranks.rank_of(log, event),
@@ -73,11 +75,8 @@ def is_no_answer(event: LogEvent) -> bool:
 def hosts_by_address(logs: Sequence[JobLog]) -> dict[str, set[str]]:
     """The hosts that gave each address to the others when they began."""
     found: dict[str, set[str]] = defaultdict(set)
-    for log in logs:
-        for event in log.events:
-            if event.code is LogCode.NCCL_BOOTSTRAP:
-                address = str(event.values.get("address", ""))
-                found[address].add(short_host(event.host or log.host))
+    for log, event in lines_with(logs, LogCode.NCCL_BOOTSTRAP):
+        found[str(event.values.get("address", ""))].add(short_host(event.host or log.host))
     return found
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from comminsight.analysis.log_index import lines_in_order
 from comminsight.diagnosis import codes_groups as codes
 from comminsight.diagnosis.codes import message
 from comminsight.model.job_evidence import JobEvidence
@@ -40,9 +41,7 @@ def with_blocking_launch(verdict: Verdict, job: JobEvidence) -> Verdict:
 
 
 def _settings(job: JobEvidence) -> Iterator[LogEvent]:
-    for log in job.logs:
-        for event in log.events:
-            if event.code in STATED_BY and event.values.get("name") in VARIABLES:
-                value = str(event.values.get("value", "")).strip()
-                if value not in OFF:
-                    yield event
+    for _, event in lines_in_order(job.logs, STATED_BY):
+        value = str(event.values.get("value", "")).strip()
+        if event.values.get("name") in VARIABLES and value not in OFF:
+            yield event

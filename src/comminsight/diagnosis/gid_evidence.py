@@ -15,6 +15,7 @@ from comminsight.analysis.gid_table import (
     scope_of,
     tables,
 )
+from comminsight.analysis.log_index import lines_in_order
 from comminsight.analysis.log_ranks import short_host
 from comminsight.analysis.transport_errors import TransportError, reporters
 from comminsight.diagnosis import codes_link as codes
@@ -54,7 +55,7 @@ def gid_reason(job: JobEvidence, errors: Sequence[TransportError]) -> Reason | N
 def used_index(job: JobEvidence, errors: Sequence[TransportError]) -> int | None:
     """The index in use, where all that tell one tell the same."""
     named = {e.event.values["gid_index"] for e in errors if "gid_index" in e.event.values}
-    settings = (e for log in job.logs for e in log.events if e.code in INDEX_CODES)
+    settings = (event for _, event in lines_in_order(job.logs, INDEX_CODES))
     named |= {e.values.get("value", "") for e in settings if e.values.get("name") == INDEX_NAME}
     indices = {int(text) for one in named if (text := str(one)).isdecimal()}
     return indices.pop() if len(indices) == 1 else None

@@ -134,10 +134,10 @@ RANKS = (
 HEXADECIMALS = "bus_id comm comm_hash parent stream"
 TEXTS = (
     "address algo architecture bandwidths call capacity detail device devices direction dtype "
-    "error error_name event exception file host interface job key keys kind library "
-    "link_state local_gid mask message name network op other_dtype other_op other_shape pattern peer pg "
-    "pg_guid pg_id process proto reason remote_gid server shape signal_name source state step tasks "
-    "transport tree unit value version when worker_exit"
+    "error error_name event exception file host interface job key keys kind library link_state "
+    "local_gid mask message name network op other_dtype other_op other_shape pattern peer pg "
+    "pg_guid pg_id process proto reason remote_gid server shape signal_name source state step "
+    "tasks transport tree unit value version when worker_exit"
 )
 UNIT_MS = {"ms": 1, "s": 1000, "sec": 1000, "min": 60_000, "h": 3_600_000}
 UNIT_BYTES = {f"{unit}iB": 1 << 10 * power for power, unit in enumerate(("", "K", "M", "G", "T"))}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
+from comminsight.analysis.log_index import lines_with
 from comminsight.analysis.log_ranks import ranks_of
 from comminsight.diagnosis import codes_calls as codes
 from comminsight.diagnosis.claim import Claim
@@ -52,14 +53,13 @@ def _reports(job: JobEvidence) -> dict[str, tuple[Reports, LogEvent]]:
     """By code who waits for whom, and the first line."""
     ranks = ranks_of(job.logs, job.world_size)
     found: dict[str, tuple[Reports, LogEvent]] = {}
-    for log in job.logs:
-        for event in log.events:
-            code = event.values.get("error_name")
-            if event.code is not LogCode.ASCEND_ERROR or not isinstance(code, str):
-                continue
-            waiting, _ = found.setdefault(code, (defaultdict(set), event))
-            remote = event.values.get("remote_rank", -1)
-            waiting[remote if isinstance(remote, int) else -1].add(ranks.rank_of(log, event))
+    for log, event in lines_with(job.logs, LogCode.ASCEND_ERROR):
+        code = event.values.get("error_name")
+        if not isinstance(code, str):
+            continue
+        waiting, _ = found.setdefault(code, (defaultdict(set), event))
+        remote = event.values.get("remote_rank", -1)
+        waiting[remote if isinstance(remote, int) else -1].add(ranks.rank_of(log, event))
     return found
 
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from comminsight.analysis.log_index import lines_with
 from comminsight.diagnosis import codes as hang_codes
 from comminsight.diagnosis import codes_calls as codes
 from comminsight.diagnosis.call_evidence import shape_difference
@@ -34,10 +35,7 @@ class Print(NamedTuple):
 def fingerprint_rule(job: JobEvidence) -> Iterator[Claim]:
     """The minority by what the lines say of each rank; all of them where there is none. Ranks are
     named only where they are those of the job and not of some group."""
-    lines = [
-        (log, event) for log in job.logs for event in log.events
-        if event.code is LogCode.TORCH_MISMATCH
-    ]  # fmt: skip
+    lines = list(lines_with(job.logs, LogCode.TORCH_MISMATCH))
     by_rank = _prints(event for _, event in lines)
     sides = _sides(by_rank)
     if len(sides) < 2:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from comminsight.analysis.log_index import has_any
 from comminsight.analysis.log_ranks import ranks_of
 from comminsight.analysis.logged_calls import LoggedComm, logged_comms
 from comminsight.diagnosis import codes_groups as codes
@@ -33,7 +34,7 @@ EXPLAINS = frozenset(
 
 def foreign_root_rule(job: JobEvidence) -> Iterator[Claim]:
     """ROOT_MISMATCH for the first such call of each communicator."""
-    if not any(event.code is LogCode.NCCL_COLL for log in job.logs for event in log.events):
+    if not has_any(job.logs, {LogCode.NCCL_COLL}):
         return
     for comm in logged_comms(job.logs, ranks_of(job.logs, job.world_size)):
         calls = _first_outside(comm)
@@ -47,7 +48,9 @@ def _first_outside(comm: LoggedComm) -> dict[int, CalledOp]:
     outside = [
         call.match_seq for own in comm.calls.values() for call in own if call.peer >= comm.n_ranks
     ]
-    n = min(outside, default=0)
+    if not outside:
+        return {}
+    n = min(outside)
     return {rank: call for rank, own in comm.calls.items() for call in own if call.match_seq == n}
 
 

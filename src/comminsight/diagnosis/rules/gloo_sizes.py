@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from comminsight.analysis.log_index import lines_with
 from comminsight.analysis.log_ranks import ranks_of
 from comminsight.diagnosis import codes_calls as codes
 from comminsight.diagnosis.claim import Claim
@@ -25,8 +26,9 @@ def gloo_sizes_rule(job: JobEvidence) -> Iterator[Claim]:
     where it should be is not known either."""
     ranks = ranks_of(job.logs, job.world_size)
     lines = [
-        (ranks.rank_of(log, event), event) for log in job.logs for event in log.events
-        if event.code is LogCode.GLOO_SIZE_MISMATCH and _sizes(event)
+        (ranks.rank_of(log, event), event)
+        for log, event in lines_with(job.logs, LogCode.GLOO_SIZE_MISMATCH)
+        if _sizes(event)
     ]  # fmt: skip
     if not lines:
         return

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from comminsight.analysis.log_index import lines_in_order
 from comminsight.analysis.log_order import apart_at_least_ns
 from comminsight.analysis.log_ranks import LogRanks, ranks_of, short_host
 from comminsight.analysis.placement import is_used, ranks_at
 from comminsight.analysis.port_events import PortLoss, port_losses
-from comminsight.analysis.transport_errors import hosts_by_address, is_no_answer
+from comminsight.analysis.transport_errors import NO_ANSWERS, hosts_by_address, is_no_answer
 from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
@@ -67,14 +68,13 @@ def _is_named(loss: PortLoss, failure: Failure) -> bool:
 
 def _failures(job: JobEvidence, ranks: LogRanks) -> Iterator[Failure]:
     by_address = hosts_by_address(job.logs)
-    for log in job.logs:
-        for event in log.events:
-            if is_no_answer(event) or (event.code in FAILURES and _is_of_network(event)):
-                own = {short_host(event.host or log.host)}
-                peer = str(event.values.get("peer", ""))
-                ends = own | by_address.get(peer, {short_host(peer)})
-                device = str(event.values.get("device", ""))
-                yield Failure(ranks.rank_of(log, event), frozenset(ends - {""}), device, event)
+    for log, event in lines_in_order(job.logs, NO_ANSWERS | FAILURES):
+        if is_no_answer(event) or (event.code in FAILURES and _is_of_network(event)):
+            own = {short_host(event.host or log.host)}
+            peer = str(event.values.get("peer", ""))
+            ends = own | by_address.get(peer, {short_host(peer)})
+            device = str(event.values.get("device", ""))
+            yield Failure(ranks.rank_of(log, event), frozenset(ends - {""}), device, event)
 
 
 def _is_of_network(event: LogEvent) -> bool:

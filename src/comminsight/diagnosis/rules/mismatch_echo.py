@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
+from comminsight.analysis.log_index import lines_in_order, lines_with
 from comminsight.analysis.log_ranks import LogRanks, ranks_of
 from comminsight.analysis.logged_calls import logged_comms
 from comminsight.diagnosis import codes_calls as codes
@@ -42,7 +43,7 @@ Process = tuple[str, int]
 def mismatch_echo_rule(job: JobEvidence) -> Iterator[Claim]:
     """ENV_SKEW suspected where processes have unlike settings; no verdict, with what to compare,
     where neither settings nor calls are known to differ."""
-    echoes = [(log, event) for log in job.logs for event in log.events if event.code in ECHOES]
+    echoes = list(lines_in_order(job.logs, ECHOES))
     if not echoes:
         return
     ranks = ranks_of(job.logs, job.world_size)
@@ -139,8 +140,7 @@ def _unlike(settings: Settings) -> Iterator[tuple[str, Mapping[str, list[str]]]]
 
 def _versions(job: JobEvidence, ranks: LogRanks) -> dict[str, list[str]]:
     found: dict[str, list[str]] = defaultdict(list)
-    for log in job.logs:
-        for event in log.events:
-            if event.code is LogCode.NCCL_VERSION and "version" in event.values:
-                found[str(event.values["version"])].append(_who(log, event, ranks))
+    for log, event in lines_with(job.logs, LogCode.NCCL_VERSION):
+        if "version" in event.values:
+            found[str(event.values["version"])].append(_who(log, event, ranks))
     return found

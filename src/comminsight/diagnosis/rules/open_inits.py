@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
+from comminsight.analysis.log_index import has_any
 from comminsight.analysis.open_inits import LoggedInits, OpenInit, logged_inits
 from comminsight.diagnosis import codes_groups as codes
 from comminsight.diagnosis.chain import op_name
@@ -49,7 +50,7 @@ def open_inits_rule(job: JobEvidence) -> Iterator[Claim]:
 
 
 def _has_begun(job: JobEvidence) -> bool:
-    return any(e.code is LogCode.NCCL_INIT_START for log in job.logs for e in log.events)
+    return has_any(job.logs, {LogCode.NCCL_INIT_START})
 
 
 def _of_split(job: JobEvidence, event: HangEvent, inits: LoggedInits) -> Verdict | None:

@@ -12,6 +12,7 @@ from comminsight.analysis.gpu_pairs import (
     redirected,
     tried_pairs,
 )
+from comminsight.analysis.log_index import lines_in_order, lines_with
 from comminsight.analysis.log_ranks import LogRanks, ranks_of, short_host
 from comminsight.analysis.placement import hosts_of_ranks
 from comminsight.analysis.run_differences import SETTING_CODES
@@ -67,12 +68,11 @@ def p2p_off_rule(job: JobEvidence) -> Iterator[Claim]:
     up = [state.is_up for state in job.hosts.nvlinks]
     if not up or not all(up):
         return
-    for log in job.logs:
-        for event in log.events:
-            name, value = str(event.values.get("name", "")), str(event.values.get("value", ""))
-            if event.code in SETTING_CODES and name in OFF_NAMES and value not in {"", "0"}:
-                yield Claim(_off(job, name, value, len(up)))
-                return
+    for _, event in lines_in_order(job.logs, SETTING_CODES):
+        name, value = str(event.values.get("name", "")), str(event.values.get("value", ""))
+        if name in OFF_NAMES and value not in {"", "0"}:
+            yield Claim(_off(job, name, value, len(up)))
+            return
 
 
 def _off(job: JobEvidence, name: str, value: str, n_links: int) -> Verdict:
@@ -148,10 +148,8 @@ def _direct_ranks(job: JobEvidence, ranks: LogRanks) -> set[int]:
     """The ranks that have a channel by direct access."""
     return {
         ranks.rank_of(log, event)
-        for log in job.logs
-        for event in log.events
-        if event.code is LogCode.NCCL_CHANNEL
-        and str(event.values.get("transport", "")).startswith("P2P")
+        for log, event in lines_with(job.logs, LogCode.NCCL_CHANNEL)
+        if str(event.values.get("transport", "")).startswith("P2P")
     } - {-1}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from comminsight.analysis.log_index import has_any
 from comminsight.analysis.ras_sides import RasSides, still_sides
 from comminsight.diagnosis import codes, codes_groups
 from comminsight.diagnosis.chain import op_name
@@ -36,7 +37,7 @@ def ras_rule(job: JobEvidence) -> Iterator[Claim]:
     ranks, RAS is evidence beside them and no rule of its own."""
     if job.hang is not None or not job.ras:
         return
-    is_hung = any(event.code in HANG_CODES for log in job.logs for event in log.events)
+    is_hung = has_any(job.logs, HANG_CODES)
     found = list(still_sides(job.ras))
     for sides, reading, same in found:
         if (same or is_hung) and (ranks := _late(job, sides)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from comminsight.analysis.log_index import lines_with
 from comminsight.analysis.log_ranks import short_host
 from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.claim import Claim
@@ -43,11 +44,9 @@ def _is_flat(gpus: Sequence[HostDevice], nics: Sequence[HostDevice]) -> bool:
 def _without_gpu_direct(job: JobEvidence) -> set[str]:
     """Hosts on which NCCL says that GPU Direct RDMA is disabled, and nowhere that it is enabled."""
     states: dict[str, set[str]] = defaultdict(set)
-    for log in job.logs:
-        for event in log.events:
-            if event.code is LogCode.NCCL_GPU_DIRECT:
-                host = short_host(event.host or log.host)
-                states[host].add(str(event.values.get("state", "")).lower())
+    for log, event in lines_with(job.logs, LogCode.NCCL_GPU_DIRECT):
+        host = short_host(event.host or log.host)
+        states[host].add(str(event.values.get("state", "")).lower())
     return {host for host, seen in states.items() if seen == {"disabled"}}
 
 
