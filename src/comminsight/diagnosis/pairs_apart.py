@@ -2,7 +2,8 @@
 
 One bad link or rank stops those batches that need it, and no others. Where two pairs without a
 common rank stand still, the batches themselves hold each other: a circle that no queue shows. It is
-told with low confidence, since a fault of the whole network looks alike.
+told with low confidence, since a fault of the whole network looks alike, and not at all where a log
+tells of transfers without an answer.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from comminsight.analysis.log_ranks import ranks_of
+from comminsight.analysis.transport_errors import transport_errors
+from comminsight.diagnosis import codes_calls
 from comminsight.diagnosis import codes_groups as codes
 from comminsight.diagnosis.codes import message
 from comminsight.model.hang import HangEvent
@@ -29,7 +33,7 @@ def with_pairs_apart(verdict: Verdict, job: JobEvidence) -> Verdict:
     op, event = verdict.first_bad_op, job.hang
     if verdict.cause is not Cause.ALL_PRESENT_STUCK or op is None or event is None:
         return verdict
-    if op.sender < 0 or verdict.culprits:
+    if op.sender < 0 or verdict.culprits or _has_failed_transfers(job):
         return verdict
     edges = _both_ways(_matched(event, {one.comm_id: one for one in job.communicators}))
     pairs = sorted({(min(edge), max(edge)) for edge in edges})
@@ -44,8 +48,13 @@ def with_pairs_apart(verdict: Verdict, job: JobEvidence) -> Verdict:
         culprits=tuple(ranks),
         victims=tuple(rank for rank in verdict.victims if rank not in ranks),
         evidence=(_entry(shown), *verdict.evidence),
+        missing=(*verdict.missing, message(codes_calls.MISSING_LINK_STATE, ranks=ranks)),
         next_actions=(message(codes.ONE_GROUP_CALL, ranks=ranks), *verdict.next_actions),
     )
+
+
+def _has_failed_transfers(job: JobEvidence) -> bool:
+    return bool(job.logs and transport_errors(job.logs, ranks_of(job.logs, job.world_size)))
 
 
 def _entry(pairs: list[str]) -> Evidence:

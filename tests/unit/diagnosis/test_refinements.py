@@ -168,6 +168,15 @@ def test_pairs_apart(
         assert verdict.confidence is Confidence.LOW
 
 
+def test_pairs_are_no_circle_where_transfers_got_no_answer() -> None:
+    hang = replace(event(4, transfers((0, 1), (2, 3))), tells_ends=True)
+    line = LogEvent(
+        code=LogCode.NCCL_IB_COMPLETION, file="a", line=1, text="", values={"status": 12}
+    )
+    verdict = refined(of(hang, logs=(JobLog(file="a", events=(line,)),)))
+    assert (verdict.cause, verdict.culprits) == (Cause.ALL_PRESENT_STUCK, ())
+
+
 def test_pairs_are_no_circle_where_somebody_is_in_a_collective() -> None:
     hang = event(4, [*transfers((0, 1), (2, 3)), op(1, 0, AR, 3), op(0, 0, AR, 3)])
     assert refined(of(replace(hang, tells_ends=True))).cause is not Cause.P2P_CYCLE
