@@ -18,7 +18,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 from typing import Any
 
@@ -75,7 +75,7 @@ class FlightCounters(msgspec.Struct, frozen=True):
     completed: int
 
 
-class FlightDump(msgspec.Struct, frozen=True, kw_only=True):
+class FlightDump(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What one process left behind. ``counters`` is by the process's own number of the group."""
 
     version: str
@@ -84,10 +84,18 @@ class FlightDump(msgspec.Struct, frozen=True, kw_only=True):
     counters: Mapping[int, FlightCounters] = {}
     library_version: str = ""
 
-    @property
+    @cached_property
     def newest_ns(self) -> int:
         """The newest stamp in it, wall time of its host; 0 without any."""
-        return max((entry.created_ns for entry in self.entries), default=0)
+        return max([entry.created_ns for entry in self.entries], default=0)
+
+    @cached_property
+    def firsts(self) -> Mapping[tuple[int, str], FlightEntry]:
+        """The first entry of each group, by the process's own number of it and its name."""
+        found: dict[tuple[int, str], FlightEntry] = {}
+        for entry in self.entries:
+            found.setdefault((entry.pg_id, entry.group), entry)
+        return found
 
 
 def is_flight_recorder(data: bytes) -> bool:

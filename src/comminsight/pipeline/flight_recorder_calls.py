@@ -8,10 +8,15 @@ entry of the same group is, or where the group's counter speaks of collectives a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
+from typing import NamedTuple
 
+import msgspec
+
+from comminsight.analysis.clock import SYNCHRONISING_OPS
 from comminsight.format.flight_recorder import FlightDump
 from comminsight.format.flight_recorder_entry import FlightEntry, FlightState
 from comminsight.model.ops import P2P_OPS, Op
@@ -19,31 +24,34 @@ from comminsight.model.ops import P2P_OPS, Op
 HOOK = "c10d"  # what torch's own hook gives as backend
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True, gc=False):
     """One launch: an entry, or the entries of a coalesced group. ``seq`` is that of the group's
-    collectives; of P2P it is this rank's own and lines up with no other rank's."""
+    collectives; of P2P it is this rank's own and lines up with no other rank's. ``first`` is the
+    entry that was made first, ``record_id`` its place in the history of the process."""
 
     pg_id: int
     seq: int
     op: Op
     entries: tuple[FlightEntry, ...]
     is_over: bool
+    first: FlightEntry
+    record_id: int
 
-    @property
-    def first(self) -> FlightEntry:
-        """The entry that was made first."""
-        return self.entries[0]
 
-    @property
-    def record_id(self) -> int:
-        """Place of the first entry in the history of the process."""
-        return self.first.record_id
+class Reached(NamedTuple):
+    """How far the collectives of a group came: the highest number that was entered, that is over,
+    and that is over and needed all members; the lowest that is in flight."""
+
+    entered: int
+    done: int
+    synchronised: int
+    oldest_open: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class RankCalls:
-    """The calls of one rank, oldest first.
+    """The calls of one rank, oldest first. ``in_flight`` are those that are not over; ``reached``
+    is by this rank's number of a group.
 
     ``is_whole``: its first entry ever and all since are there. ``is_ring``: all of its newest
     entries are there, not only those in flight. ``n_lost`` entries were overwritten; 0 where that
@@ -55,6 +63,8 @@ class RankCalls:
 
     collectives: tuple[Call, ...]
     p2p: tuple[Call, ...]
+    in_flight: tuple[Call, ...]
+    reached: Mapping[int, Reached]
     is_whole: bool
     is_ring: bool
     n_lost: int
@@ -72,11 +82,6 @@ class RankCalls:
         is_of_gate = call.first.is_p2p and any(one.record_id == self.gate_id for one in same)
         return not is_of_gate
 
-    def in_flight(self) -> list[Call]:
-        """The calls that are not over, oldest first."""
-        both = (call for call in (*self.collectives, *self.p2p) if not call.is_over)
-        return sorted(both, key=lambda call: call.record_id)
-
 
 def calls_of(dump: FlightDump) -> RankCalls:
     """The calls of one dump."""
@@ -84,12 +89,15 @@ def calls_of(dump: FlightDump) -> RankCalls:
     collectives = _collectives([entry for entry in entries if not entry.is_p2p])
     p2p = _p2p([entry for entry in entries if entry.is_p2p])
     ids = [entry.record_id for entry in entries]
-    is_unbroken = bool(ids) and all(after == before + 1 for before, after in pairwise(ids))
+    is_unbroken = bool(ids) and ids == [*range(ids[0], ids[0] + len(ids))]
     is_ring = is_unbroken and any(entry.is_over for entry in entries)
     in_flight = [call for call in (*collectives, *p2p) if not call.is_over]
+    in_flight.sort(key=attrgetter("record_id"))
     return RankCalls(
         collectives=collectives,
         p2p=p2p,
+        in_flight=tuple(in_flight),
+        reached=_reached(collectives),
         is_whole=is_unbroken and ids[0] == 0,
         is_ring=is_ring,
         n_lost=max(0, ids[0]) if is_ring else 0,
@@ -102,6 +110,8 @@ def calls_of(dump: FlightDump) -> RankCalls:
 def _of_one_hook(entries: Sequence[FlightEntry]) -> list[FlightEntry]:
     """Without the entries of torch's own hook where the backend recorded the same calls too, and
     where the hook tells no end of any."""
+    if HOOK not in {entry.backend for entry in entries}:
+        return list(entries)
     recorded = {entry.pg_id for entry in entries if entry.backend != HOOK}
     has_ends = any(entry.is_over for entry in entries if entry.backend == HOOK)
     return [e for e in entries if e.backend != HOOK or (has_ends and e.pg_id not in recorded)]
@@ -112,69 +122,90 @@ def _collectives(entries: Iterable[FlightEntry]) -> tuple[Call, ...]:
     for entry in entries:
         grouped[entry.pg_id, entry.seq].append(entry)
     calls = [_call(pg_id, seq, members) for (pg_id, seq), members in grouped.items()]
-    return tuple(sorted(_without_stale(calls, lambda call: call.pg_id), key=_age))
+    return tuple(sorted(_without_stale(calls, attrgetter("pg_id")), key=_AGE))
+
+
+def _reached(collectives: Iterable[Call]) -> dict[int, Reached]:
+    grouped: dict[int, list[Call]] = defaultdict(list)
+    for call in collectives:
+        grouped[call.pg_id].append(call)
+    return {pg_id: _reached_by(calls) for pg_id, calls in grouped.items()}
+
+
+def _reached_by(calls: Sequence[Call]) -> Reached:
+    over = [call for call in calls if call.is_over]
+    synchronised = 0
+    for call in reversed(over):
+        if call.seq > synchronised and call.op in SYNCHRONISING_OPS:
+            synchronised = call.seq
+    return Reached(
+        entered=max(call.seq for call in calls),
+        done=max((call.seq for call in over), default=0),
+        synchronised=synchronised,
+        oldest_open=min((call.seq for call in calls if not call.is_over), default=None),
+    )
 
 
 def _p2p(entries: Sequence[FlightEntry]) -> tuple[Call, ...]:
     """A call per entry: what ends a coalesced group speaks for the calls in it."""
     ended = {(e.pg_id, e.seq) for e in entries if e.is_end and e.is_over}
     calls = [
-        Call(e.pg_id, e.seq, e.op, (e,), e.is_over or (e.pg_id, e.seq) in ended)
+        Call(e.pg_id, e.seq, e.op, (e,), e.is_over or (e.pg_id, e.seq) in ended, e, e.record_id)
         for e in entries
         if not e.is_end
     ]
     stream = _without_stale(calls, lambda call: (call.pg_id, call.op, call.first.peer))
-    return tuple(sorted(stream, key=_age))
+    return tuple(sorted(stream, key=_AGE))
 
 
 def _call(pg_id: int, seq: int, entries: list[FlightEntry]) -> Call:
     """One launch. The members of a coalesced group are never marked completed by some versions:
     the entry that ends it is."""
     if len(entries) == 1:
-        return Call(pg_id, seq, entries[0].op, (entries[0],), entries[0].is_over)
+        (one,) = entries
+        return Call(pg_id, seq, one.op, (one,), one.is_over, one, one.record_id)
     body = tuple(entry for entry in entries if not entry.is_end) or tuple(entries)
     ops = {entry.op for entry in body}
     ends = [entry for entry in entries if entry.is_end] or body
     op = ops.pop() if len(ops) == 1 else Op.UNKNOWN
-    return Call(pg_id, seq, op, body, all(entry.is_over for entry in ends))
+    is_over = all(entry.is_over for entry in ends)
+    return Call(pg_id, seq, op, body, is_over, body[0], body[0].record_id)
 
 
 def _without_stale(calls: list[Call], line_of: Callable[[Call], Hashable]) -> list[Call]:
     """NCCL ends the calls of one communicator in order: one before a finished one is over, though
     its own entry does not say so."""
-    if all(call.is_over for call in calls):
+    newest: dict[Hashable, int] = {line_of(call): -1 for call in calls if not call.is_over}
+    if not newest:
         return calls
-    newest: dict[Hashable, int] = {}
     for call in calls:
-        if call.is_over and call.first.backend == "nccl":
-            line, record_id = line_of(call), call.record_id
-            if record_id > newest.get(line, -1):
-                newest[line] = record_id
+        line = line_of(call)
+        is_newer = call.is_over and call.record_id > newest.get(line, call.record_id)
+        if is_newer and call.first.backend == "nccl":
+            newest[line] = call.record_id
     return [
         call
-        if call.is_over or call.record_id > newest.get(line_of(call), -1)
-        else Call(call.pg_id, call.seq, call.op, call.entries, is_over=True)
+        if call.is_over or call.record_id > newest[line_of(call)]
+        else msgspec.structs.replace(call, is_over=True)
         for call in calls
     ]
 
 
-def _age(call: Call) -> tuple[int, int]:
-    return call.record_id, call.seq
+_AGE = attrgetter("record_id", "seq")
 
 
 def _is_inside_unseen(dump: FlightDump, entries: Sequence[FlightEntry]) -> bool:
-    told: dict[int, set[int]] = defaultdict(set)
-    busy = set()
-    for entry in entries:
-        told[entry.pg_id].update((entry.seq, entry.op_id))
-        if not entry.is_over:
-            busy.add(entry.pg_id)
-    return any(
-        counters.enqueued > max(counters.completed, 0)
-        and pg_id not in busy
-        and counters.enqueued not in told[pg_id]
+    behind = {
+        pg_id: counters.enqueued
         for pg_id, counters in dump.counters.items()
-    )
+        if counters.enqueued > max(counters.completed, 0)
+    }
+    told = {
+        entry.pg_id
+        for entry in entries
+        if not entry.is_over or behind.get(entry.pg_id) in {entry.seq, entry.op_id}
+    }
+    return not behind.keys() <= told
 
 
 def _may_hide_p2p(entries: Sequence[FlightEntry]) -> bool:
@@ -187,9 +218,10 @@ def _gate_id(entries: Sequence[FlightEntry], in_flight: Sequence[Call]) -> int:
     """In a dump of calls in flight alone, those left out between two entries are over."""
     over = [entry.record_id for entry in entries if entry.is_over]
     ids = sorted(entry.record_id for entry in entries)
-    over += [after - 1 for before, after in pairwise(ids) if after > before + 1]
+    if ids and ids != [*range(ids[0], ids[0] + len(ids))]:
+        over += [after - 1 for before, after in pairwise(ids) if after > before + 1]
     newest = max(over, default=-1)
-    return min((call.record_id for call in in_flight if call.record_id > newest), default=-1)
+    return next((call.record_id for call in in_flight if call.record_id > newest), -1)
 
 
 def mixed_groups(
@@ -197,8 +229,14 @@ def mixed_groups(
 ) -> set[int]:
     """Communicators in which any rank sends or receives: their counters number both kinds."""
     return {
-        comm_ids[rank].get(call.pg_id, -1)
+        comm_ids[rank].get(pg_id, -1)
         for rank, own in calls.items()
-        for call in (*own.collectives, *own.p2p)
-        if call.op in P2P_OPS or any(entry.p2p_seq for entry in call.entries)
+        for pg_id in {*_with_p2p(own.collectives), *_with_p2p(own.p2p)}
     }
+
+
+def _with_p2p(calls: Iterable[Call]) -> Iterator[int]:
+    """Groups of the calls that are P2P or come after such."""
+    for call in calls:
+        if call.first.p2p_seq or call.op in P2P_OPS or any(one.p2p_seq for one in call.entries[1:]):
+            yield call.pg_id

@@ -14,14 +14,19 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from comminsight.analysis.clock import SYNCHRONISING_OPS
 from comminsight.format.flight_recorder import FlightCounters
 from comminsight.format.flight_recorder_entry import FlightEntry
 from comminsight.model.event import UNBOUNDED_NS
 from comminsight.model.hang import HangEvent, InFlightOp, Liveness, Progress, RankState
 from comminsight.model.ops import Backend, RecordKind
 from comminsight.model.topology import Communicator
-from comminsight.pipeline.flight_recorder_calls import Call, RankCalls, calls_of, mixed_groups
+from comminsight.pipeline.flight_recorder_calls import (
+    Call,
+    RankCalls,
+    Reached,
+    calls_of,
+    mixed_groups,
+)
 from comminsight.pipeline.flight_recorder_files import RankDump
 from comminsight.pipeline.flight_recorder_groups import JobGroups
 from comminsight.pipeline.flight_recorder_history import call_histories
@@ -36,6 +41,7 @@ from comminsight.pipeline.flight_recorder_p2p import (
 from comminsight.pipeline.flight_recorder_pairs import without_past_pairs
 
 FIRST_WITH_RIGHT_NUMBERS = [2, 9]
+MAX_SEQ = 1 << 63
 
 
 @dataclass(frozen=True)
@@ -83,10 +89,10 @@ class FlightJob:
         """The oldest collective that any rank is in, by communicator."""
         found: dict[int, int] = {}
         for rank, own in self.calls.items():
-            for call in own.collectives:
-                if not call.is_over:
-                    comm_id = self.comm_id(rank, call.pg_id)
-                    found[comm_id] = min(call.seq, found.get(comm_id, call.seq))
+            for pg_id, reached in own.reached.items():
+                if reached.oldest_open is not None:
+                    comm_id = self.comm_id(rank, pg_id)
+                    found[comm_id] = min(reached.oldest_open, found.get(comm_id, MAX_SEQ))
         return found
 
     @cached_property
@@ -102,7 +108,7 @@ class FlightJob:
     @property
     def idle(self) -> frozenset[int]:
         """Ranks that are in no call that was recorded."""
-        return frozenset(rank for rank, own in self.calls.items() if not own.in_flight())
+        return frozenset(rank for rank, own in self.calls.items() if not own.in_flight)
 
     def age_ns(self, rank: int, entry: FlightEntry) -> int:
         """How long at least it had been called when the last stamp of any rank was made."""
@@ -134,11 +140,9 @@ def _older(job: FlightJob) -> frozenset[int]:
     before, or in an earlier attempt of the job."""
     over: dict[int, int] = {}
     for rank, own in job.calls.items():
-        for call in own.collectives:
-            if call.is_over and call.op in SYNCHRONISING_OPS:
-                comm_id = job.comm_id(rank, call.pg_id)
-                if call.seq > over.get(comm_id, 0):
-                    over[comm_id] = call.seq
+        for pg_id, reached in own.reached.items():
+            comm_id = job.comm_id(rank, pg_id)
+            over[comm_id] = max(reached.synchronised, over.get(comm_id, 0))
     return frozenset(
         rank
         for rank in job.calls
@@ -182,7 +186,7 @@ def _all_wait_for(job: FlightJob, ranks: frozenset[int]) -> bool:
     return all(
         any(
             not ranks.isdisjoint(job.members(comm_id))
-            for call in own.in_flight()
+            for call in own.in_flight
             if (comm_id := job.comm_id(rank, call.pg_id)) >= 0
         )
         for rank, own in job.calls.items()
@@ -238,7 +242,7 @@ def _state(job: FlightJob, rank: int) -> RankState:
 def _in_flight(job: FlightJob, rank: int) -> Iterator[InFlightOp]:
     own = job.calls[rank]
     numbers: Counter[Stream] = Counter()
-    for call in own.in_flight():
+    for call in own.in_flight:
         comm_id = job.comm_id(rank, call.pg_id)
         match_seq = call.seq
         if call.first.is_p2p:
@@ -280,20 +284,23 @@ def _op(
 
 def _finished(job: FlightJob, in_flight: Iterable[InFlightOp]) -> Iterator[InFlightOp]:
     """Ops that are over, of collectives that another rank is in."""
-    wanted = {(op.comm_id, op.match_seq) for op in in_flight if op.kind == RecordKind.COLLECTIVE}
+    wanted: dict[int, set[int]] = {}
+    for op in in_flight:
+        if op.kind == RecordKind.COLLECTIVE and op.comm_id not in job.misnumbered:
+            wanted.setdefault(op.comm_id, set()).add(op.match_seq)
     for rank, own in job.calls.items():
+        places = {pg_id: job.comm_id(rank, pg_id) for pg_id in own.reached}
+        numbers = {pg_id: wanted[place] for pg_id, place in places.items() if place in wanted}
         for call in own.collectives:
-            comm_id = job.comm_id(rank, call.pg_id)
-            is_known = comm_id not in job.misnumbered
-            if is_known and call.is_over and (comm_id, call.seq) in wanted:
-                yield _op(job, rank, call, comm_id, call.seq)
+            if call.is_over and call.pg_id in numbers and call.seq in numbers[call.pg_id]:
+                yield _op(job, rank, call, places[call.pg_id], call.seq)
 
 
 def _collective_progress(job: FlightJob, rank: int) -> Iterator[Progress]:
     own, counters = job.calls[rank], job.dumps[rank].dump.counters
-    calls: dict[int, list[Call]] = {}
-    for call in own.collectives:
-        calls.setdefault(job.comm_id(rank, call.pg_id), []).append(call)
+    calls: dict[int, list[Reached]] = {}
+    for pg_id, reached in own.reached.items():
+        calls.setdefault(job.comm_id(rank, pg_id), []).append(reached)
     for pg_id in job.groups.comm_ids[rank]:
         comm_id = job.comm_id(rank, pg_id)
         if comm_id < 0 or comm_id in job.misnumbered:
@@ -305,11 +312,11 @@ def _collective_progress(job: FlightJob, rank: int) -> Iterator[Progress]:
         )
         if not (here or is_counted or own.is_whole):
             continue
-        entered = max((call.seq for call in here), default=0)
-        done = max((call.seq for call in here if call.is_over), default=0)
+        entered = max((reached.entered for reached in here), default=0)
+        done = max((reached.done for reached in here), default=0)
         if told is not None and is_counted:
             entered, done = max(entered, told.enqueued), max(done, told.completed)
-        open_seqs = [call.seq for call in here if not call.is_over]
+        open_seqs = [one.oldest_open for one in here if one.oldest_open is not None]
         yield Progress(
             global_rank=rank, comm_id=comm_id, last_entered=entered,
             last_done=min((done, *(seq - 1 for seq in open_seqs))),

@@ -73,7 +73,7 @@ def groups_of(dump: FlightDump) -> dict[int, FlightGroup]:
     """The groups of one process by its own numbers, as far as they can be told."""
     named = {group.name: group for group in dump.groups if group.name}
     found = {group.pg_id: group for group in dump.groups if group.pg_id >= 0}
-    for entry in dump.entries:
+    for entry in dump.firsts.values():
         if entry.pg_id < 0 or entry.pg_id in found:
             continue
         if entry.group:
@@ -150,8 +150,9 @@ def _told_sizes(
     told: dict[GroupKey, set[int]] = defaultdict(set)
     for one in dumps:
         keys = owners[one.global_rank]
-        for entry in one.dump.entries:
-            if entry.op is Op.ALL_GATHER and entry.pg_id in keys and _is_even(entry):
+        gathers = [entry for entry in one.dump.entries if entry.op is Op.ALL_GATHER]
+        for entry in gathers:
+            if entry.pg_id in keys and _is_even(entry):
                 told[keys[entry.pg_id]].add(entry.n_out // entry.n_in)
     return {key: sizes.pop() for key, sizes in told.items() if len(sizes) == 1}
 
@@ -163,9 +164,9 @@ def _is_even(entry: FlightEntry) -> bool:
 def _told_backends(
     dumps: Sequence[RankDump], owners: Mapping[int, Mapping[int, GroupKey]]
 ) -> dict[GroupKey, str]:
-    return {
-        owners[one.global_rank][entry.pg_id]: entry.backend
-        for one in dumps
-        for entry in one.dump.entries
-        if entry.pg_id in owners[one.global_rank]
-    }
+    told: dict[GroupKey, str] = {}
+    for one in dumps:
+        keys = owners[one.global_rank]
+        newest = {entry.pg_id: entry.backend for entry in one.dump.entries}
+        told |= {keys[pg_id]: backend for pg_id, backend in newest.items() if pg_id in keys}
+    return told

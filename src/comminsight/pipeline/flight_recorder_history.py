@@ -21,8 +21,9 @@ def call_histories(
     n_kept = max(MIN_CALLS, MAX_CALLS // max(1, len(calls)))
     found = []
     for rank, own in calls.items():
-        placed = [(comm_id(rank, call.pg_id), call) for call in own.collectives]
-        known = [(place, call) for place, call in placed if place >= 0 and place not in misnumbered]
+        places = {pg_id: comm_id(rank, pg_id) for pg_id in own.reached}
+        told = {pg for pg, place in places.items() if place >= 0 and place not in misnumbered}
+        known = [(places[call.pg_id], call) for call in own.collectives if call.pg_id in told]
         made = tuple(_called(place, call) for place, call in known[-n_kept:])
         n_before = own.n_lost + max(0, len(known) - n_kept) if own.is_ring else -1
         found.append(CallHistory(global_rank=rank, calls=made, n_before=n_before))
@@ -31,7 +32,13 @@ def call_histories(
 
 def _called(comm_id: int, call: Call) -> CalledOp:
     entry, entries = call.first, call.entries
-    is_alike = len(entries) == 1 or len({one.dtype for one in entries}) == 1
+    if len(entries) == 1:
+        return CalledOp(
+            comm_id=comm_id, match_seq=call.seq, op=call.op, call=entry.call, dtype=entry.dtype,
+            count=entry.count, out_count=entry.n_out, size_bytes=entry.size_bytes,
+            shape=entry.shape,
+        )  # fmt: skip
+    is_alike = len({one.dtype for one in entries}) == 1
     return CalledOp(
         comm_id=comm_id,
         match_seq=call.seq,

@@ -26,4 +26,5 @@ def never_used(dump: FlightDump, communicators: Sequence[Communicator]) -> Itera
         for group in dump.groups
         if group.members and group.name not in named
     }
-    yield from (one.comm_id for one in communicators if (one.name, one.members) in idle)
+    if idle:
+        yield from (one.comm_id for one in communicators if (one.name, one.members) in idle)

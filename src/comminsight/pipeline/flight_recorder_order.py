@@ -15,11 +15,10 @@ def skipped_ops(
     calls: Mapping[int, RankCalls], groups: JobGroups, progress: Sequence[Progress]
 ) -> Iterator[SkippedOp]:
     """One per rank and collective that somebody waits in and that the rank went past."""
-    ordered = {
-        rank: [
-            OrderedCall(groups.comm_ids[rank].get(call.pg_id, -1), call.seq, not call.is_over)
-            for call in sorted(own.collectives, key=lambda call: call.record_id)
-        ]
-        for rank, own in calls.items()
-    }
+    ordered = {rank: _ordered(own, groups.comm_ids[rank]) for rank, own in calls.items()}
     return skipped_of(ordered, groups.communicators, progress)
+
+
+def _ordered(own: RankCalls, comm_ids: Mapping[int, int]) -> list[OrderedCall]:
+    places = {pg_id: comm_ids.get(pg_id, -1) for pg_id in own.reached}
+    return [OrderedCall(places[one.pg_id], one.seq, not one.is_over) for one in own.collectives]

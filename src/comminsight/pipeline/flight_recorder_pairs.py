@@ -23,11 +23,12 @@ def without_past_pairs(
     members: Callable[[int], tuple[int, ...]],
 ) -> list[InFlightOp]:
     """The ops without both halves of such messages; ``members`` are by ``comm_id``."""
-    newest_ns = {rank: _newest_over_ns(own) for rank, own in calls.items()}
+    messages = [op for op in in_flight if op.kind == RecordKind.P2P]
+    newest_ns = {rank: _newest_over_ns(calls[rank]) for rank in {op.global_rank for op in messages}}
     halves: dict[PairKey, list[InFlightOp]] = defaultdict(list)
-    for op in in_flight:
+    for op in messages:
         is_past = op.start_ns < newest_ns[op.global_rank]
-        if is_past and op.kind == RecordKind.P2P and op.comm_id >= 0 and not op.is_peerless:
+        if is_past and op.comm_id >= 0 and not op.is_peerless:
             halves[_key(op, members(op.comm_id))].append(op)
     past = {id(op) for both in halves.values() if len(both) == 2 for op in both}
     return [op for op in in_flight if id(op) not in past]

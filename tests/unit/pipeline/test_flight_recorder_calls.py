@@ -53,25 +53,25 @@ def test_what_may_hold_newer_calls_is_older_than_them_and_newer_than_all_that_en
 
 def test_nccl_ends_the_calls_of_a_communicator_in_order() -> None:
     stale = calls(entry(0, 1, over=False), entry(1, 2), entry(2, 3, over=False))
-    assert [call.seq for call in stale.in_flight()] == [3]
+    assert [call.seq for call in stale.in_flight] == [3]
     gloo: dict[str, Any] = {"call": "gloo:all_reduce", "over": False}
     kept = calls(entry(0, 1, **gloo), entry(1, 2, **gloo, retired=True))
-    assert [call.seq for call in kept.in_flight()] == [1]
+    assert [call.seq for call in kept.in_flight] == [1]
 
 
 def test_the_calls_of_a_coalesced_group_are_one() -> None:
     gathers = [entry(n, 7, call="nccl:_all_gather_base", over=False) for n in (0, 1, 2)]
     end = entry(3, 7, call="nccl:ALLGATHER_coalesced", over=False)
-    (call,) = calls(*gathers, end).in_flight()
+    (call,) = calls(*gathers, end).in_flight
     assert (call.op, call.seq, len(call.entries)) == (Op.ALL_GATHER, 7, 3)
     mixed = calls(gathers[0], entry(1, 7, over=False))
-    assert [one.op for one in mixed.in_flight()] == [Op.UNKNOWN]
+    assert [one.op for one in mixed.in_flight] == [Op.UNKNOWN]
 
 
 def test_entries_of_torchs_own_hook_are_left_to_the_backend() -> None:
     hook = entry(1, 1, call="c10d:all_reduce", over=False)
-    assert not calls(entry(0, 1), hook).in_flight()
-    assert not calls(hook).in_flight()  # it tells no end of any
+    assert not calls(entry(0, 1), hook).in_flight
+    assert not calls(hook).in_flight  # it tells no end of any
 
 
 @pytest.mark.parametrize(
