@@ -282,55 +282,12 @@ CASES: tuple[FieldCase, ...] = (
         tuple({"n_ranks": n, "every": k} for n, k in ((2, 2), (8, 10), (4, 1))),
     ),
     FieldCase(
-        119,
-        "kernels under other names",
-        names_of_kernels,
-        tuple(
-            {"n_ranks": n, "name": name}
-            for n, name in (
-                (2, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"),
-                (4, "nccldevkernel_allgather"), (8, "nccl:all_reduce"),
-                (2, "rcclGenericKernel"), (2, "void deep_ep::intranode::dispatch<8>()"),
-            )
-        ),
-    ),
-    FieldCase(
-        120,
-        "a synchronisation hides nothing",
-        waits_that_hide_nothing,
-        tuple(
-            {"n_ranks": n, "name": name, "comm_us": c}
-            for n, name, c in (
-                (2, "Stream Sync", 900.0), (4, "cudaDeviceSynchronize", 500.0),
-                (8, "Event Wait", 2000.0), (2, "unnamed_marker", 700.0),
-            )
-        ),
-    ),
-    FieldCase(
         123,
         "clocks apart by more than a rank is late",
         clocks_apart,
         tuple(
             {"n_ranks": n, "late_rank": r, "ahead_rank": a, "ahead_us": c, "late_us": s}
             for n, r, a, c, s in ((2, 0, 1, 350, 100), (8, 3, 5, 100_000, 300), (4, 2, 2, 900, 150))
-        ),
-    ),
-    FieldCase(
-        124,
-        "kernels that nobody saw",
-        kernels_nobody_saw,
-        tuple(
-            {"n_ranks": n, "n_launches": k, "n_lost": m}
-            for n, k, m in ((2, 50, 3), (8, 100_000, 1), (4, 10, 10))
-        ),
-    ),
-    FieldCase(
-        125,
-        "collectives that name no group",
-        arrival_or_transfer,
-        tuple(
-            {"n_ranks": n, "late_rank": r, "op_us": o, "late_us": s, "label": ""}
-            for n, r, o, s in ((4, 1, 60, 420), (8, 0, 20, 200), (2, 1, 300, 900))
         ),
     ),
 )  # fmt: skip

@@ -23,6 +23,7 @@ from tests.cases import (
     class_14_data,
     class_14a_flight_recorder,
     class_14c_ras,
+    class_14d_traces,
     class_15_exposed,
     class_16_serving,
 )
@@ -68,6 +69,7 @@ CASES: tuple[FieldCase, ...] = (
     *class_14a_flight_recorder.CASES,
     *class_14_data.CASES,
     *class_14c_ras.CASES,
+    *class_14d_traces.CASES,
     *class_15_exposed.CASES,
     *class_16_serving.CASES,
 )
@@ -78,7 +80,5 @@ NOT_COVERED: dict[int, str] = {
     113: "about times of single channels, which no evidence of a job holds (that an op lasts from "
     "its first channel's start to its last one's stop is tested where it is recorded)",
     116: "what CUDA graphs hide from a capture cannot be told from groups that are not used",
-    121: "about traces without kernels or metadata: no reader of Kineto traces yet",
-    122: "about traces of other vendors and merged ones: no reader of Kineto traces yet",
     126: "about files that viewers refuse: no trace is exported yet",
 }

@@ -1,7 +1,8 @@
 """Whether collectives in traces of several ranks may be matched by their order.
 
 Windows of two profilers rarely begin at the same op. The nth op of one rank is the nth of another
-only where both show equally many in every step; else the ranks are kept apart.
+only where both show equally many in every step, in windows that overlap; else the ranks are kept
+apart.
 """
 
 from __future__ import annotations
@@ -37,12 +38,26 @@ def _doubtful(activities: Sequence[Activity]) -> set[ClassKey]:
     ranks: dict[str, set[int]] = defaultdict(set)
     for (_, label), by_rank in counts.items():
         ranks[label] |= by_rank.keys()
+    windows = _windows(activities)
     return {
         key
         for key, by_rank in counts.items()
-        if len(ranks[key[1]]) > 1
-        and (by_rank.keys() != ranks[key[1]] or len({_shape(one) for one in by_rank.values()}) > 1)
+        if len(own := ranks[key[1]]) > 1
+        and (
+            by_rank.keys() != own
+            or len({_shape(one) for one in by_rank.values()}) > 1
+            or max(windows[rank][0] for rank in own) >= min(windows[rank][1] for rank in own)
+        )
     }
+
+
+def _windows(activities: Sequence[Activity]) -> dict[int, tuple[int, int]]:
+    """From the first begin to the last end of each rank."""
+    found: dict[int, tuple[int, int]] = {}
+    for one in activities:
+        begin, end = found.get(one.global_rank, (one.start_ns, one.end_ns))
+        found[one.global_rank] = (min(begin, one.start_ns), max(end, one.end_ns))
+    return found
 
 
 def _shape(counts: Counter[int]) -> tuple[tuple[int, int], ...]:

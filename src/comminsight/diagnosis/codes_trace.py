@@ -8,6 +8,6 @@ TRACE_ORDER = "missing.trace_order"
 CODES: dict[str, tuple[str, ...]] = {
     # device events of one file whose stamps are no times
     TRACE_EVENTS: ("n", "source"),
-    # communicators of which two ranks show different numbers of ops in a step
+    # communicators whose ops two ranks show in different numbers or at different times
     TRACE_ORDER: ("n",),
 }

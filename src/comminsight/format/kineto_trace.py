@@ -78,13 +78,13 @@ def device_trace(
     found = _sorted(events)
     _check_one_process(found, path)
     slices = _slices(found, base_ns, {one.name: one for one in groups})
-    if not slices:
+    n_launches, n_joined = _launches(found)
+    if not (slices or n_launches):
         raise UnusableTraceError(
             f"none of its {len(events):,} events is of a device or a collective", path=path,
             next_step="profile with ProfilerActivity.CUDA, or give the trace of a rank that has it",
             reason="unread.no_devices",
         )  # fmt: skip
-    n_launches, n_joined = _launches(found)
     return DeviceTrace(
         file=path, slices=slices, groups=groups, n_launches=n_launches,
         n_launched_kernels=n_joined, n_unusable=found.n_unusable,

@@ -44,9 +44,9 @@ def gather(paths: Sequence[Path], *, world_size: int = 0) -> GatheredEvidence:
     logs, unread = read_logs(files.logs)
     answers, unread_ras = _answers(files.ras)
     traces = trace_evidence(files.traces)
-    if not (logs or answers or files.dumps or traces.activities):
+    if not (logs or answers or files.dumps or traces.is_any):
         _refuse(files)
-    job = _of_dumps(files.dumps, world_size, is_needed=not (logs or answers or traces.activities))
+    job = _of_dumps(files.dumps, world_size, is_needed=not (logs or answers or traces.is_any))
     odd = [UnreadFile(file=str(path), reason=Message(code)) for path, code in files.unknown]
     lives = last_life(logs)
     job = replace(

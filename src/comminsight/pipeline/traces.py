@@ -32,6 +32,11 @@ class TraceEvidence:
     unread: tuple[UnreadFile, ...] = ()
     missing: tuple[Message, ...] = ()
 
+    @property
+    def is_any(self) -> bool:
+        """True where a trace tells something."""
+        return bool(self.activities or self.launches)
+
 
 def read_trace(path: Path) -> DeviceTrace:
     """One trace; raises InputError for what is none, OSError for a file that vanished."""
@@ -91,7 +96,9 @@ def _by_one_rank(
 def _is_at_once(own: Sequence[DeviceTrace]) -> bool:
     """True where windows overlap: no process is profiled twice at a time."""
     spans = sorted(
-        (trace.slices[0].start_ns, max(one.end_ns for one in trace.slices)) for trace in own
+        (trace.slices[0].start_ns, max(one.end_ns for one in trace.slices))
+        for trace in own
+        if trace.slices
     )
     return any(later[0] < earlier[1] for earlier, later in pairwise(spans))
 

@@ -7,6 +7,7 @@ and members; where these are unknown, ops are matched by order only if no other 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 
@@ -70,13 +71,19 @@ def kind_of(one: TraceSlice) -> tuple[ActivityKind, bool]:
         return ActivityKind.COMMUNICATION, True
     if one.source is SliceSource.COPY:
         return ActivityKind.COPY, True
-    kind, is_library = kind_of_kernel(one.name)
-    if kind is not ActivityKind.OTHER:
-        return kind, is_library
-    if one.call is not None and one.call.is_own:
+    kind, is_library = _kind_of_name(one.name)
+    is_open = kind in {ActivityKind.OTHER, ActivityKind.COMPUTE}
+    if is_open and one.call is not None and one.call.is_own:
         return ActivityKind.COMMUNICATION, True
-    is_like = not one.name or _LIKE_COMMUNICATION.search(one.name.lower())
-    return (ActivityKind.OTHER if is_like else ActivityKind.COMPUTE), True
+    return kind, is_library
+
+
+@functools.lru_cache(maxsize=4096)
+def _kind_of_name(name: str) -> tuple[ActivityKind, bool]:
+    kind, is_library = kind_of_kernel(name)
+    if kind is ActivityKind.OTHER and name and not _LIKE_COMMUNICATION.search(name.lower()):
+        return ActivityKind.COMPUTE, True
+    return kind, is_library
 
 
 def op_of_kernel(name: str) -> Op:
