@@ -33,7 +33,7 @@ class Action(StrEnum):
 
 def calibrate(
     action: Annotated[Action, typer.Argument(help="what to do")],
-    run: Annotated[Path, typer.Argument(help="run directory")],
+    run: Annotated[Path, typer.Argument(help="run directory", readable=False)],
     *,
     reason: Annotated[str, typer.Option(help="why, for the history (with apply and clear)")] = "",
     lang: Annotated[Lang, typer.Option(help="language")] = Lang.EN,

@@ -20,7 +20,8 @@ def diagnose(
         list[Path],
         typer.Argument(
             help="logs, Flight Recorder dumps, answers of ncclras, a run directory, an incident "
-            "file, or folders"
+            "file, or folders",
+            readable=False,  # the reader says what to do, and that it is bad input
         ),
     ],
     *,

@@ -17,7 +17,7 @@ from comminsight.run import open_run
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="run directory")],
+    run: Annotated[Path, typer.Argument(help="run directory", readable=False)],
     *,
     form: Annotated[EventFormat, typer.Option("--format", help="form of the events")],
     out: Annotated[

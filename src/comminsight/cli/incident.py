@@ -21,7 +21,10 @@ from comminsight.report.numbers import size
 def incident(
     paths: Annotated[
         list[Path],
-        typer.Argument(help="a run directory, and logs or dumps of the same job, or these alone"),
+        typer.Argument(
+            help="a run directory, and logs or dumps of the same job, or these alone",
+            readable=False,
+        ),
     ],
     *,
     out: Annotated[Path, typer.Option(help="the file to write")],

@@ -15,7 +15,7 @@ from comminsight.cli.sources import at_path, is_files, judged
 from comminsight.cli.typed import call, progress, terminal_width, write_output
 from comminsight.errors import ExitCode
 from comminsight.model.report import RunReport
-from comminsight.model.verdict import Cause, Confidence
+from comminsight.model.verdict import UNREMARKABLE, Cause, Confidence
 from comminsight.pipeline.incident_open import opened
 from comminsight.pipeline.ras_store import read_ras
 from comminsight.report.json_form import report_json
@@ -23,11 +23,11 @@ from comminsight.report.page import wants_color
 from comminsight.report.text import render_report
 from comminsight.run import open_run
 
-NO_FINDING = frozenset({Cause.HEALTHY, Cause.HEALTHY_IDLE, Cause.NO_VERDICT, Cause.DATA_INCOMPLETE})
+NO_FINDING = UNREMARKABLE | {Cause.HEALTHY_IDLE, Cause.DATA_INCOMPLETE}
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="run directory, or an incident file")],
+    run: Annotated[Path, typer.Argument(help="run directory, or an incident file", readable=False)],
     *,
     lang: Annotated[Lang, typer.Option(help="language")] = Lang.EN,
     json: Annotated[bool, typer.Option("--json", help="the report as JSON")] = False,

@@ -20,7 +20,7 @@ from comminsight.run import open_run
 
 
 def learn(
-    run: Annotated[Path, typer.Argument(help="run directory")],
+    run: Annotated[Path, typer.Argument(help="run directory", readable=False)],
     *,
     out: Annotated[
         Path | None, typer.Option(help="file for the template (default: printed)")

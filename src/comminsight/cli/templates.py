@@ -17,7 +17,7 @@ from comminsight.run import open_run
 
 
 def templates(
-    run: Annotated[Path, typer.Argument(help="run directory")],
+    run: Annotated[Path, typer.Argument(help="run directory", readable=False)],
     *,
     rank: Annotated[
         int, typer.Option(help="global rank whose scores are shown; default: one without steps")

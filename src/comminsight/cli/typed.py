@@ -41,6 +41,12 @@ def guarded(function: Callable[..., int], *args: Any, **options: Any) -> int:
     except BrokenPipeError:
         drop_output()
         return int(ExitCode.OK)
+    except PermissionError as error:
+        drop_output()
+        raise InputError(
+            "you have no right to open it", path=str(error.filename or "the output"),
+            code="not_permitted", next_step="be the user who may, or give another place",
+        ) from error  # fmt: skip
     except OSError as error:
         drop_output()
         raise InputError(

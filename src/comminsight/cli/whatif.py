@@ -17,7 +17,7 @@ from comminsight.run import open_run
 
 
 def whatif(
-    run: Annotated[Path, typer.Argument(help="run directory")],
+    run: Annotated[Path, typer.Argument(help="run directory", readable=False)],
     *,
     lang: Annotated[Lang, typer.Option(help="language")] = Lang.EN,
     json: Annotated[bool, typer.Option("--json", help="the gains as JSON")] = False,

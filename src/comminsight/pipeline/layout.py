@@ -120,7 +120,8 @@ def run_paths(path: str | Path) -> RunPaths:
             "recorders write (folders of sessions, *.box)",
             code="no_run",
             path=str(root),
-            next_step="give the directory that `comminsight run` printed, or COMMINSIGHT_SPOOL",
+            next_step="give the directory that `comminsight run` printed, or COMMINSIGHT_SPOOL; "
+            "logs and dumps go to `comminsight diagnose`",
         )
     return RunPaths(root, is_spool=True)
 

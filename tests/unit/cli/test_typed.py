@@ -56,6 +56,13 @@ def test_an_error_for_the_user_goes_through():
         typed.call(verb, "verb", ["a"])
 
 
+def test_a_closed_door_is_no_full_disk():
+    verb, _ = answering(PermissionError(13, "Permission denied", "runs/one"))
+    with pytest.raises(InputError, match=r"runs/one: you have no right") as caught:
+        typed.call(verb, "verb", ["a"])
+    assert caught.value.next_step == "be the user who may, or give another place"
+
+
 def test_an_error_of_ours_goes_through_too():
     verb, _ = answering(ZeroDivisionError("odd"))
     with pytest.raises(ZeroDivisionError):
