@@ -29,6 +29,7 @@ from comminsight.pipeline.job_evidence import gather
 DUMPS, LONG_DUMPS, LOGS = "1,024 dumps x 200 entries", "16 dumps x 2,000 entries", "1,024 logs"
 GOALS_S = {DUMPS: 2.0, LONG_DUMPS: 1.0, LOGS: 2.0}
 CALL_LOGS = "1,024 logs x 100 events"
+READ_GOAL_S, JUDGE_GOAL_S = 2.5, 1.0
 EVENT_GOAL_S = 2.0
 N_FRAMES = 10
 

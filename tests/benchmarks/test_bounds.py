@@ -171,6 +171,17 @@ def test_a_verdict_from_a_thousand_logs_takes_seconds(
     assert cost_s <= SLACK * diagnosis.GOALS_S[diagnosis.LOGS]
 
 
+def test_logs_of_a_thousand_ranks_with_many_events_are_read_and_judged_in_seconds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    diagnosis.write_call_logs(tmp_path, 1024, 92)
+    read_s, judge_s, verdicts = diagnosis.split_seconds(tmp_path)
+    told(capsys, f"{diagnosis.CALL_LOGS}: read {read_s:.2f} s, judged {judge_s:.2f} s")
+    assert verdicts[0].coverage.ranks_seen == 1024
+    assert read_s <= SLACK * diagnosis.READ_GOAL_S
+    assert judge_s <= SLACK * diagnosis.JUDGE_GOAL_S
+
+
 @pytest.mark.parametrize("n_absent", [1, 4096])
 def test_a_hang_of_8192_ranks_is_judged_in_two_seconds(
     n_absent: int, capsys: pytest.CaptureFixture[str]

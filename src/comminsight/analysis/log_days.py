@@ -16,6 +16,7 @@ YEAR_NS = 31_556_952_000_000_000  # the mean one of the calendar
 SLACK_NS = 2 * DAY_NS  # zones that are not told
 LEAP_NS = 2 * DAY_NS  # how far a date may be from its place in the mean year
 
+DATED = frozenset({ClockKind.ZONED, ClockKind.NO_YEAR})
 Days = Mapping[ClockKind, tuple[int, int]]
 
 
@@ -24,8 +25,8 @@ def job_days(logs: Sequence[JobLog]) -> Days:
     found: dict[ClockKind, tuple[int, int]] = {}
     for log in logs:
         for event in log.events:
-            kind, ns = event.time.kind, event.time.ns
-            if not event.code.value.startswith("kernel_") and is_dated(event):
+            if is_dated(event) and not event.code.value.startswith("kernel_"):
+                kind, ns = event.time.kind, event.time.ns
                 first, last = found.get(kind, (ns, ns))
                 found[kind] = min(first, ns), max(last, ns)
     return found
@@ -33,7 +34,7 @@ def job_days(logs: Sequence[JobLog]) -> Days:
 
 def is_dated(event: LogEvent) -> bool:
     """True where the stamp of the line tells a day."""
-    return event.time.kind in {ClockKind.ZONED, ClockKind.NO_YEAR}
+    return event.time.kind in DATED
 
 
 def is_of_other_days(event: LogEvent, days: Days) -> bool:

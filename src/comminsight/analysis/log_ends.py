@@ -76,6 +76,9 @@ def ends_of(logs: Sequence[JobLog], ranks: LogRanks) -> LogEnds:
     days = job_days(logs)
     for log in logs:
         for event in log.events:
+            if event.code is LogCode.NCCL_COLL:  # there are many, and they tell of no end
+                seen.add(ranks.rank_of(log, event))
+                continue
             if event.code in OF_KERNEL and is_of_other_days(event, days):
                 continue
             for rank in _ranks_of_event(ranks, log, event):
