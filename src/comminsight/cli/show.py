@@ -1,4 +1,4 @@
-"""``comminsight show DIR``: the ops of one rank in one step, or one op layer by layer."""
+"""``comminsight show DIR``: the ops of one rank in one step, its pairs, or one op by layers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from comminsight.cli.typed import call, progress, terminal_width, write_output
 from comminsight.errors import UsageError
 from comminsight.model.reference import RefKind, parse_reference
 from comminsight.pipeline.incident_open import opened
-from comminsight.report.json_form import op_json, ops_json
+from comminsight.pipeline.pair_view import rank_pairs
+from comminsight.report.json_form import op_json, ops_json, pairs_json
 from comminsight.report.op_text import render_op
+from comminsight.report.pairs_text import render_pairs
 from comminsight.report.reference_text import render_reference
 from comminsight.report.steps_text import render_ops
 from comminsight.run import Run, open_run
 
 
-def show(
+def show(  # noqa: PLR0913 - one for each option
     paths: Annotated[
         list[Path],
         typer.Argument(
@@ -37,6 +39,9 @@ def show(
     op: Annotated[
         str, typer.Option(help="one op as COMM:SEQ: communicator (name, #number, hash) and op_seq")
     ] = "",
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="whom the rank made wait and who made it wait")
+    ] = False,
     ref: Annotated[
         str, typer.Option(help="a reference of a verdict, as `comminsight explain` prints it")
     ] = "",
@@ -48,6 +53,7 @@ def show(
 ) -> int:
     """List the ops of one rank in one step: when each began, how long, and whom it waited for.
 
+    With --pairs, show whom the rank made wait and who made it wait, in one step or in all.
     With --op, show one op from its call over task and kernel to the network, on all ranks or one.
     With --ref, open what a verdict names as its evidence.
     """
@@ -55,17 +61,41 @@ def show(
     if ref:
         write_output(_referenced(paths, ref, folders, lang))
         return 0
-    if bool(op) == (step is not None) or (step is not None and rank is None):
-        raise UsageError(
-            "say which ops", next_step="give --rank R --step N, or --op COMM:SEQ", code="which_ops"
-        )
+    _check_asked(rank, step, op, is_pairs=pairs)
     if len(paths) != 1:
         raise UsageError("give one run", next_step="several paths go with --ref")
     progress(f"reading {paths[0]}")
     with opened(paths[0]) as (place, *_):
         run = open_run(place, template_folders=folders)
-        write_output(_shown(run, rank, step, op, lang, is_json=json))
+        if pairs and rank is not None:
+            write_output(_pairs(run, rank, step, lang, is_json=json))
+        else:
+            write_output(_shown(run, rank, step, op, lang, is_json=json))
     return 0
+
+
+def _check_asked(rank: int | None, step: int | None, op: str, *, is_pairs: bool) -> None:
+    """Raises UsageError where it is not clear what to show."""
+    if is_pairs:
+        if rank is None or op:
+            raise UsageError(
+                "pairs are those of one rank",
+                next_step="give --pairs --rank R, and --step N or not",
+            )
+    elif bool(op) == (step is not None) or (step is not None and rank is None):
+        raise UsageError(
+            "say which ops", next_step="give --rank R --step N, or --op COMM:SEQ", code="which_ops"
+        )
+
+
+def _pairs(run: Run, rank: int, step: int | None, lang: Lang, *, is_json: bool) -> str | bytes:
+    view = rank_pairs(
+        run.trace, run.aligned_steps, run_id=run.facts.run_id, global_rank=rank,
+        step=-1 if step is None else step, step_view=run.calibration.state.view.value,
+    )  # fmt: skip
+    return (
+        pairs_json(view) if is_json else render_pairs(view, lang=lang.value, width=terminal_width())
+    )
 
 
 def _shown(

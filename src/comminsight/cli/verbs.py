@@ -41,7 +41,8 @@ VERBS: dict[str, Verb] = {
         "comminsight.cli.calibrate", "give the steps of all ranks common numbers: preview, apply"
     ),
     "show": Verb(
-        "comminsight.cli.show", "list the ops of one rank in one step, or one op layer by layer"
+        "comminsight.cli.show",
+        "list the ops of one rank in one step, one op layer by layer, or who waited for whom",
     ),
     "rebuild": Verb(
         "comminsight.cli.rebuild", "rebuild the steps from inspector_logs or an export alone"

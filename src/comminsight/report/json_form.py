@@ -15,6 +15,7 @@ import msgspec
 from comminsight.model.calibration import CalibrationHistory, CalibrationView
 from comminsight.model.checkup import Checkup
 from comminsight.model.metadata import METADATA_SCHEMA_VERSION, RunMetadata
+from comminsight.model.pairs_view import RankPairs
 from comminsight.model.report import REPORT_SCHEMA_VERSION, RunReport, StepRow
 from comminsight.model.template_view import TemplateView
 from comminsight.model.verdict import Coverage, Message, Verdict
@@ -83,6 +84,11 @@ def checkup_json(checkup: Checkup) -> bytes:
 
 def ops_json(view: StepOps) -> bytes:
     """The ops of one rank in one step."""
+    return _document(view)
+
+
+def pairs_json(view: RankPairs) -> bytes:
+    """Whom one rank made wait and who made it wait."""
     return _document(view)
 
 
