@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
+
 from comminsight.model.hang import Progress, SkippedOp
 from comminsight.model.topology import Communicator
 
@@ -23,7 +25,7 @@ MIN_OTHERS = 2
 UNTOLD = frozenset({"", "undefined"})
 
 
-class OrderedCall(NamedTuple):
+class OrderedCall(msgspec.Struct, frozen=True, gc=False):
     """An op in the order of a rank's calls; ``is_open`` while it is not over. ``source`` and
     ``target`` (comm-local) only for messages."""
 

@@ -46,7 +46,7 @@ class Rows:
     """The rows of one pickle. ``read`` makes the dict that a piece of pickle is.
 
     ``n_values`` counts what was made, for whoever keeps a budget. ``forget`` is to be called when a
-    number of the memo gets another value.
+    number of the memo gets another value, and ``has_texts_alone`` to be set when one gets no text.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class Rows:
     ) -> None:
         self.data = data
         self.n_values = 0
+        self.has_texts_alone = True
         self._memo = memo
         self._read = read
         self._layouts = layouts
@@ -112,7 +113,7 @@ class Rows:
 
     def _is_bound(self, layout: Layout) -> bool:
         """Whether its keys are the same here; its meaning is then that which it has here."""
-        told = _texts_at(layout.refers_to, self._memo)
+        told = self._told(layout.refers_to)
         meaning = None if told is None else self._layouts.meanings.get((layout, told))
         if meaning is None:
             if not self._has_texts(layout.texts):
@@ -125,6 +126,14 @@ class Rows:
                 self._layouts.meanings.keep((layout, told), meaning)
         layout.meaning, layout.token = meaning, self._token
         return True
+
+    def _told(self, refers_to: RefersTo) -> tuple[str, ...] | None:
+        """What the memo holds at some numbers; None where that is not all text."""
+        try:
+            told = refers_to(self._memo)
+        except KeyError:
+            return None
+        return told if self.has_texts_alone or set(map(type, told)) == {str} else None
 
     def _meaning(self, row: Row, keys: tuple[str, ...], told: tuple[str, ...] | None) -> Meaning:
         """What is not all text may still change: it stays a dict."""
@@ -190,7 +199,7 @@ class Rows:
         if refers_to is None:
             refers_to = _taking(_gets(pair))
             self._layouts.references.keep(pair, refers_to)
-        told = _texts_at(refers_to, self._memo)
+        told = self._told(refers_to)
         known = None if told is None else self._layouts.pairs.get((pair, told))
         if known is None:
             self.n_values += len(pair)
@@ -219,7 +228,7 @@ class Rows:
         texts = self._layouts.same(tuple((_index(key), self._text(key)) for key in (*keys, *pairs)))
         names = tuple(map(self._text, keys))
         refers_to = _taking(_references(texts, referring))
-        meaning = self._meaning(row.copy(), names, _texts_at(refers_to, self._memo))
+        meaning = self._meaning(row.copy(), names, self._told(refers_to))
         layout = Layout(form, tuple(constants), names, texts, referring, refers_to, meaning)
         layout.token = self._token
         return layout
@@ -259,15 +268,6 @@ def _references(texts: Texts, pairs: list[bytes]) -> list[int]:
 def _taking(indices: list[int]) -> RefersTo:
     """Takes from a memo what stands at these numbers, twice where there is but one."""
     return itemgetter(*indices, *indices[:1])
-
-
-def _texts_at(refers_to: RefersTo, memo: dict[int, Any]) -> tuple[str, ...] | None:
-    """What the memo holds at these numbers; None where that is not all text."""
-    try:
-        told = refers_to(memo)
-    except KeyError:
-        return None
-    return told if set(map(type, told)) == {str} else None
 
 
 def _number(one: re.Match[bytes]) -> int:

@@ -135,9 +135,13 @@ class _Machine:
 
     def keep(self, index: int) -> None:
         """Puts the value on top into the memo."""
-        if index in self.memo and self.rows is not None:
-            self.rows.forget()
-        self.memo[index] = self.stack[-1]
+        value = self.stack[-1]
+        if self.rows is not None:
+            if index in self.memo:
+                self.rows.forget()
+            if type(value) is not str:
+                self.rows.has_texts_alone = False
+        self.memo[index] = value
 
     def result(self) -> Plain:
         """What a whole pickle leaves behind: one value."""

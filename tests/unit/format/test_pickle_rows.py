@@ -97,3 +97,16 @@ def test_a_row_with_the_same_key_twice_keeps_the_last_value() -> None:
     row = b"}(h\x01K\x07h\x01Nh\x01K\x09u"
     data = b"\x80\x02](X\x01\x00\x00\x00aq\x01" + row * 3 + b"e."
     assert load_plain(data) == ["a", *[{"a": 9}] * 3]
+
+
+def test_a_row_means_what_its_own_pickle_says_whatever_the_last_one_said() -> None:
+    """The same bytes, with a text, another text, or no text at the number they refer to."""
+    layouts = Layouts()
+    begin = b"\x80\x02](X\x01\x00\x00\x00aq\x01"
+    rows = b"}(h\x01K\x07X\x01\x00\x00\x00fq\x03h\x02u" + b"}(h\x01K\x07h\x03h\x02u" * 3 + b"e."
+    for piece, value in [
+        (b"X\x01\x00\x00\x00bq\x02", "b"), (b"X\x01\x00\x00\x00cq\x02", "c"),
+        (b"](K\x05eq\x02", [5]), (b"](K\x06eq\x02", [6]), (b"X\x01\x00\x00\x00bq\x02", "b"),
+    ] * 2:  # fmt: skip
+        found = load_plain(begin + piece + rows, layouts=layouts)
+        assert found == ["a", value, *[{"a": 7, "f": value}] * 4]
