@@ -12,10 +12,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
+from comminsight.diagnosis.finished_mismatch import judge_finished
 from comminsight.lab.pool import Episode, run_pool
 from comminsight.lab.truth import read_truth
-from comminsight.model.ops import CommRole
+from comminsight.model.ops import CommRole, Op
 from comminsight.model.records import is_ended_op
+from comminsight.model.verdict import Cause, Coverage
 from comminsight.run import open_run, run_of_sessions
 from tests.integration.launching import verb
 from tests.integration.recording import pool_environment, skip_without_real_jobs
@@ -63,6 +65,7 @@ JOBS = [
 ]  # fmt: skip
 APART = {"ddp-members", "hsdp", "serving", "serving-poll"}  # two sets of ranks without an anchor
 KILLED = "ddp-killed"
+WHOLE = Coverage(ranks_expected=8, ranks_seen=8)
 JOINED = "ddp-join"
 each = pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
 
@@ -165,6 +168,35 @@ def test_there_is_nothing_to_calibrate(job, recorded):
     for n in (counts.n_renumbered, counts.n_fused, counts.n_split, counts.n_missing, counts.n_raw):
         assert n == 0
     assert counts.n_parts == (2 if job.name in APART else 1)
+
+
+@each
+def test_no_call_went_through_unlike(job, recorded):
+    """Nobody is told to have called another thing; a sum of another size
+    would be."""
+    run = recorded[job.name].run
+    assert judge_finished(run.trace, run.coverage(), run.aligned_steps) == ()
+    if job.name != KILLED:
+        assert run.coverage().records_lost == 0
+    own, others = run.trace.ranks[-1], run.trace.ranks[:-1]
+    sums = np.flatnonzero(own.ops["op"] == Op.ALL_REDUCE).tolist()
+    found = [
+        judge_finished(replace(run.trace, ranks=(*others, doubled(own, row))), WHOLE)
+        for row in sums[:: 1 + len(sums) // 24]
+    ]
+    told = [one for verdicts in found for one in verdicts]
+    print(job.name, f"{len(told)} of {len(found)} planted sizes named")
+    assert bool(told) == bool(sums), job.name  # one job has none
+    assert {one.cause for one in told} <= {Cause.SHAPE_MISMATCH}
+    assert all(own.global_rank in one.culprits for one in told)
+
+
+def doubled(rank, row):
+    """The rank with twice the elements in one op."""
+    ops = rank.ops.copy()
+    for name in ("size_bytes", "count"):
+        ops[name][row] *= 2
+    return replace(rank, ops=ops)
 
 
 @each
