@@ -5,12 +5,11 @@ An event repeats what the line claims. It judges nothing: a line may be an echo 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
 
-LogValue = int | float | str | Sequence[int]  # one array type: msgspec decodes it
+LogValue = int | float | str | tuple[int, ...]
 
 UNKNOWN_ERROR_NS = -1
 

@@ -14,6 +14,7 @@ from comminsight.format.log_reader import LogReader
 from comminsight.model.job_evidence import JobLog, UnreadFile
 from comminsight.model.log_event import LogCode, LogEvent, LogTime
 from comminsight.model.verdict import Message
+from comminsight.pipeline.reading_pool import logs_read_at_once
 from comminsight.pipeline.regular_file import open_regular
 
 MAX_EVENTS = 200_000  # of one log that tell how it ended, and as many that tell how it went
@@ -33,9 +34,11 @@ _LOCAL_RANK = re.compile(r"(?:^|/)attempt_\d{1,6}/(\d{1,6})/std(?:err|out)\.log"
 def read_logs(paths: Iterable[Path]) -> tuple[list[JobLog], list[UnreadFile]]:
     """The logs in ``paths``, and those files that could not be read to their end or at all."""
     logs, unread = [], []
-    for path in paths:
+    given = list(paths)
+    known = logs_read_at_once(given)
+    for path in given:
         try:
-            logs.append(read_log(path))
+            logs.append(known[path] if path in known else read_log(path))
         except (InputError, OSError):
             unread.append(UnreadFile(file=str(path), reason=Message("unread.damaged")))
     if len(logs) == 1 and rank_of_name(Path(logs[0].file)) < 0:

@@ -1,0 +1,11 @@
+"""Reads logs for another process: ``python -P -m comminsight.pipeline.log_worker``."""
+
+from __future__ import annotations
+
+import sys
+
+from comminsight.pipeline.job_logs import read_log
+from comminsight.pipeline.reading_pool import serve
+
+if __name__ == "__main__":
+    serve(read_log, sys.stdin.buffer, sys.stdout.buffer)
