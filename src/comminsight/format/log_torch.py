@@ -168,7 +168,8 @@ OTHERS = table(
     (C.TORCH_WATCHDOG_DIED, "terminated with exception", rf"{ENDED}(?P<message>.{{0,400}})"),
     (C.ASCEND_ERROR, "EI00",
      r"\b(?P<error_name>EI00\d\d)\b(?:.{0,400}?remote rank ?(?:id)? ?[:=\[(]? ?"
-     r"(?P<remote_rank>\d{1,10}))?"),
+     r"(?P<remote_rank>\d{1,10}))?"
+     r"(?:.{0,400}?local rank ?(?:id)? ?[:=\[(]? ?(?P<comm_rank>\d{1,10}))?"),
 )  # fmt: skip
 
 PATTERNS = tuple(

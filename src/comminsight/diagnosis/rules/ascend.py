@@ -22,7 +22,8 @@ Reports = dict[int, set[int]]  # remote rank (-1: not named) -> ranks that wait 
 
 def ascend_rule(job: JobEvidence) -> Iterator[Claim]:
     """The one rank that others wait for and that reports nothing, with low confidence: its link may
-    be broken as well. Nobody where it is not named, reports too, or is not alone."""
+    be broken as well. Nobody where it is not named, reports too, or is not the only one whom
+    anybody waits for: a log that is not at hand is no silence."""
     told_by = _reports(job)
     for code, cause in ((NOTIFY, Cause.RANK_NOT_ENTERED), (CONNECT, Cause.INIT_STUCK)):
         if code not in told_by:
@@ -33,7 +34,9 @@ def ascend_rule(job: JobEvidence) -> Iterator[Claim]:
         silent = tuple(sorted(set(waiting) - reporting - {-1}))
         missing = (message(codes.MISSING_LINK_STATE, ranks=list(silent)),)
         actions = (message(codes.READ_FIRST_NOTIFY),)
-        culprits = silent if len(silent) == 1 and -1 not in reporting else ()
+        is_alone = len(silent) == 1 and set(waiting) == set(silent) and -1 not in reporting
+        is_known = is_alone and _are_global(job, code, silent[0])
+        culprits = silent if is_known else ()
         if culprits or cause is Cause.INIT_STUCK:
             found = JobFinding(
                 RULE, cause, Confidence.LOW, culprits=culprits, victims=_known(reporting),
@@ -43,6 +46,19 @@ def ascend_rule(job: JobEvidence) -> Iterator[Claim]:
         else:
             yield Claim(abstained(job, RULE, evidence, missing, actions))
         return  # who waits in an op did so before others, that wait behind it, connect
+
+
+def _are_global(job: JobEvidence, code: str, remote: int) -> bool:
+    """True where the lines number ranks as the job does: each rank calls itself in its group as in
+    the job, up to one behind the remote one."""
+    ranks = ranks_of(job.logs, job.world_size)
+    lines = [
+        (ranks.rank_of(log, event), event.comm_rank)
+        for log, event in lines_with(job.logs, LogCode.ASCEND_ERROR)
+        if event.values.get("error_name") == code
+    ]
+    # groups list their ranks ascending: up to one that has one number, both numbers are the same
+    return all(own == there for own, there in lines) and remote <= max(own for own, _ in lines)
 
 
 def _known(ranks: set[int]) -> tuple[int, ...]:

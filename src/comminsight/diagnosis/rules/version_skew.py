@@ -19,7 +19,7 @@ from comminsight.analysis.run_differences import settings_that_differ
 from comminsight.diagnosis import codes_logs as logs
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.job_finding import JobFinding, job_verdict
+from comminsight.diagnosis.job_finding import JobFinding, abstained, job_verdict
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.log_event import LogCode
 from comminsight.model.verdict import Cause, Confidence, Evidence
@@ -30,14 +30,16 @@ MIN_RATES = 5  # lines of either run: single ones follow the requests
 
 
 def version_skew_rule(job: JobEvidence) -> Iterator[Claim]:
-    """VERSION_SKEW: of the ranks that run another version than most; of a run that is slower
-    than another one while nothing but the version differs; or of a variable that states a version
-    which is not the one in use."""
+    """VERSION_SKEW: of the ranks that run another version than most, or of a run that is slower
+    than another one while nothing but the version differs. That a variable states a version which
+    is not in use is told without accusing anything: images of containers do so in healthy jobs."""
     if not job.logs:
         return
-    found = _between_ranks(job) or _between_runs(job) or _of_environment(job)
+    found = _between_ranks(job) or _between_runs(job)
     if found is not None:
         yield Claim(job_verdict(job, found))
+    elif (said := _of_environment(job)) is not None:
+        yield Claim(abstained(job, RULE, [said], (), (message(logs.ONE_VERSION),)))
 
 
 def _between_ranks(job: JobEvidence) -> JobFinding | None:
@@ -105,7 +107,7 @@ def _rate(job: JobEvidence) -> float:
     return float(median(rates)) if len(rates) >= MIN_RATES else 0.0
 
 
-def _of_environment(job: JobEvidence) -> JobFinding | None:
+def _of_environment(job: JobEvidence) -> Evidence | None:
     running = _the_version(job)
     if running is None:
         return None
@@ -115,9 +117,5 @@ def _of_environment(job: JobEvidence) -> JobFinding | None:
                 logs.ENV_VERSION, value=str(event.values.get("value", "")),
                 version=version_text(running),
             )  # fmt: skip
-            return JobFinding(
-                rule=RULE, cause=Cause.VERSION_SKEW, confidence=Confidence.LOW,
-                evidence=(Evidence(kind="log", message=said, text=event.text),),
-                next_actions=(message(logs.ONE_VERSION),),
-            )  # fmt: skip
+            return Evidence(kind="log", message=said, text=event.text)
     return None
