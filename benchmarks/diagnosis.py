@@ -4,12 +4,15 @@ apart), and from records of 1,024 and 8,192 ranks in flight.
 
 Run: ``python benchmarks/diagnosis.py``. Medians of three. The 1,024 dumps are of TP 8 x PP 8 x
 DP 16; each entry has the ten frames of its call site, and one rank has stopped in the last step.
+Dumps are also held against unpickling the same bytes and nothing else, in the same run: that tells
+how fast the machine is just now.
 """
 
 from __future__ import annotations
 
+import pickle  # noqa: TID251 - the baseline, on bytes of our own
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import process_time
@@ -28,6 +31,7 @@ from comminsight.pipeline.job_evidence import gather
 
 DUMPS, LONG_DUMPS, LOGS = "1,024 dumps x 200 entries", "16 dumps x 2,000 entries", "1,024 logs"
 GOALS_S = {DUMPS: 2.0, LONG_DUMPS: 1.0, LOGS: 2.0}
+MAX_RATIOS = {DUMPS: 6.0, LONG_DUMPS: 2.5}  # to unpickling alone, between the fastest of each
 CALL_LOGS = "1,024 logs x 100 events"
 READ_GOAL_S, JUDGE_GOAL_S = 2.5, 1.0
 EVENT_GOAL_S = 2.0
@@ -129,6 +133,24 @@ def files_seconds(place: Path, repeats: int = 3) -> tuple[float, RunReport]:
     return seconds(lambda: diagnose([place]), repeats), diagnose([place])
 
 
+def dumps_seconds(place: Path, repeats: int = 3) -> tuple[float, float, RunReport]:
+    """The least CPU time of a verdict on a folder of dumps, and of unpickling them alone, by turns;
+    and the report."""
+    costs: list[tuple[float, float]] = []
+    pickles = [path.read_bytes() for path in place.iterdir()]
+    for _ in range(repeats):
+        begin_s = process_time()
+        report = diagnose([place])
+        costs.append((process_time() - begin_s, seconds(lambda: unpickle(pickles), repeats=1)))
+    return min(cost for cost, _ in costs), min(bare for _, bare in costs), report
+
+
+def unpickle(pickles: Iterable[bytes]) -> None:
+    """All of them, one after the other."""
+    for data in pickles:
+        pickle.loads(data)  # noqa: S301
+
+
 def split_seconds(place: Path) -> tuple[float, float, tuple[Verdict, ...]]:
     """CPU seconds of reading a folder and of judging what it holds, each once, and the verdicts.
     What readers in other processes spend is not in it."""
@@ -143,11 +165,11 @@ def main() -> None:
     with TemporaryDirectory() as name:
         place = Path(name)
         write_dumps(place, stopped_job(8, 8, 16, 5, late=517), 200)
-        show(DUMPS, *files_seconds(place))
+        show_dumps(DUMPS, place)
     with TemporaryDirectory() as name:
         place = Path(name)
         write_dumps(place, stopped_job(2, 2, 4, 60, late=5), 2_000)
-        show(LONG_DUMPS, *files_seconds(place))
+        show_dumps(LONG_DUMPS, place)
     with TemporaryDirectory() as name:
         place = Path(name)
         write_logs(place, 1024, 500)
@@ -162,6 +184,11 @@ def main() -> None:
             event, comms = recorded(n_ranks, n_absent)
             cost_s = seconds(lambda e=event, c=comms: judge_hang(e, c))
             print(f"  {n_ranks:,} ranks, {n_absent:,} absent: {cost_s:.2f} s")
+
+
+def show_dumps(label: str, place: Path) -> None:
+    cost_s, bare_s, report = dumps_seconds(place)
+    show(f"{label}, {cost_s / bare_s:.1f} times unpickling alone", cost_s, report)
 
 
 def show(label: str, cost_s: float, report: RunReport) -> None:
