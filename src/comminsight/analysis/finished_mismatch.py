@@ -17,11 +17,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 
 from comminsight.analysis.matching import IS_ROOTED, op_table
 from comminsight.model.call_history import CalledOp
+from comminsight.model.event import take_rows
 from comminsight.model.ops import Op, OpState, RecordKind
 from comminsight.model.records import is_replay
 from comminsight.model.topology import Communicator
@@ -81,8 +83,7 @@ def finished_mismatches(trace: RunTrace) -> tuple[FinishedMismatch, ...]:
     """All of them by communicator, in the order of their numbers; none of a communicator that has a
     member without records, or with calls that nobody was told of. O(n log n) in the number of ops.
     """
-    lines = [_lines(rank) for rank in trace.ranks]
-    ranks = {rank.global_rank: own for rank, own in zip(trace.ranks, lines, strict=True)}
+    ranks = {rank.global_rank: _Lines(rank.ops, _rows_by_comm(rank)) for rank in trace.ranks}
     return tuple(
         found
         for comm in trace.communicators
@@ -91,11 +92,15 @@ def finished_mismatches(trace: RunTrace) -> tuple[FinishedMismatch, ...]:
     )
 
 
-Lines = Mapping[int, np.ndarray]  # by comm_id: rows of OP_DTYPE, numbered 1, 2, 3 ...
+class _Lines(NamedTuple):
+    """The collectives of a rank, and their rows by comm_id, which are numbered 1, 2, 3 ..."""
+
+    ops: np.ndarray
+    rows: Mapping[int, np.ndarray]
 
 
-def _lines(rank: RankTrace) -> Lines:
-    """The rank's collectives by communicator, up to the first number that is not there."""
+def _rows_by_comm(rank: RankTrace) -> dict[int, np.ndarray]:
+    """Rows of the rank's collectives, up to the first number that is not there."""
     unseen = [index for index, n in rank.unseen_calls.items() if n]
     ops = rank.ops
     is_used = (ops["kind"] == RecordKind.COLLECTIVE) & ~is_replay(ops)
@@ -110,19 +115,21 @@ def _lines(rank: RankTrace) -> Lines:
     for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         is_there = numbers[begin:end] == np.arange(1, end - begin + 1)
         n = end - begin if is_there.all() else int(np.argmin(is_there))
-        lines[int(comm_ids[begin])] = ops[rows[begin : begin + n]]
+        lines[int(comm_ids[begin])] = rows[begin : begin + n]
     return lines
 
 
-def _members(comm: Communicator, ranks: Mapping[int, Lines]) -> list[np.ndarray] | None:
+def _members(comm: Communicator, ranks: Mapping[int, _Lines]) -> list[np.ndarray] | None:
     """Each member's calls, in the order of the members and of one length; None where one has
     none."""
     members = comm.members
     if len(members) < 2 or len(set(members)) < len(members):
         return None
-    own = [ranks[r][comm.comm_id] for r in members if comm.comm_id in ranks.get(r, {})]
-    n = min(map(len, own), default=0)
-    return [rows[:n] for rows in own] if len(own) == len(members) and n else None
+    if any(r not in ranks or comm.comm_id not in ranks[r].rows for r in members):
+        return None
+    n = min(len(ranks[r].rows[comm.comm_id]) for r in members)
+    lines = [take_rows(ranks[r].ops, ranks[r].rows[comm.comm_id][:n]) for r in members]
+    return lines if n else None
 
 
 def _signatures(rows: np.ndarray) -> np.ndarray:
