@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from comminsight.diagnosis import codes
 from comminsight.diagnosis.claim import Claim
+from comminsight.diagnosis.given_up import with_given_up
 from comminsight.diagnosis.hang import judge_hang
 from comminsight.diagnosis.log_origin import log_origin
 from comminsight.diagnosis.logged_ends import with_log_lines, with_logged_ends
@@ -24,6 +25,7 @@ def hang_rule(job: JobEvidence) -> Iterator[Claim]:
     if job.hang is not None:
         origin = log_origin(job)
         event = with_logged_hosts(with_logged_ends(job.hang, origin), job.logs)
+        event = with_given_up(event, job)
         verdict = with_log_lines(judge_hang(event, job.communicators), event, origin)
         verdict = as_long_work(verdict, event, job.logs)
         if job.n_records:  # read from files of others: no recorder of our own was there
