@@ -110,7 +110,7 @@ def ranks_of(logs: Sequence[JobLog], world_size: int = 0) -> LogRanks:
 def _ranks_of(key: SameLogs, world_size: int) -> LogRanks:
     logs = key.logs
     world = world_size or _told_world(logs)
-    own = list(processes(logs))
+    own = list(_telling(logs))
     direct = _conflict_free(_direct(logs, own))
     by_process = _conflict_free(_by_world(own, world)) | direct
     task_is_rank = _task_is_rank(logs, own, by_process)
@@ -136,6 +136,17 @@ def processes(logs: Iterable[JobLog]) -> Iterator[ProcessLine]:
             host = short_host(event.host or log.host)
             if event.code not in OF_OTHERS and event.pid > 0 and host:
                 yield log, event, (host, event.pid)
+
+
+def _telling(logs: Iterable[JobLog]) -> Iterator[ProcessLine]:
+    """Of the lines of processes those of initialisation, and of all that tell the same the first:
+    most lines name the same writer as the one before."""
+    seen = set()
+    for log, event, process in processes(logs):
+        key = (process, event.rank, log.rank, event.task)
+        if key not in seen or event.code in INIT_CODES:
+            seen.add(key)
+            yield log, event, process
 
 
 def _direct(logs: Sequence[JobLog], own: Iterable[ProcessLine]) -> Iterator[tuple[Process, int]]:
@@ -189,9 +200,10 @@ def _task_is_rank(
             of_task[event.task].add(process)
             if by_process.get(process, event.task) != event.task:
                 return False
+    if len(of_task) < 2 or any(len(writers) > 1 for writers in of_task.values()):
+        return False
     has_launcher_inside = any(e.task >= 0 and e.local_rank > 0 for log in logs for e in log.events)
-    is_one = all(len(writers) == 1 for writers in of_task.values())
-    return len(of_task) > 1 and not has_launcher_inside and is_one
+    return not has_launcher_inside
 
 
 def _devices(
