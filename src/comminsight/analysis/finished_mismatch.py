@@ -104,7 +104,8 @@ def _rows_by_comm(rank: RankTrace) -> dict[int, np.ndarray]:
     unseen = [index for index, n in rank.unseen_calls.items() if n]
     ops = rank.ops
     is_used = (ops["kind"] == RecordKind.COLLECTIVE) & ~is_replay(ops)
-    is_used &= ~np.isin(ops["comm_index"], unseen)
+    if unseen:
+        is_used &= ~np.isin(ops["comm_index"], unseen)
     rows = np.flatnonzero(is_used)
     comm_ids = rank.comm_ids_of(ops["comm_index"][rows])
     numbers = ops["match_seq"][rows].astype(np.int64)
