@@ -16,7 +16,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 BENCHMARKS = (
     "recorder", "nccl_door", "capture_overhead", "segment_read", "engine", "rebuild", "pair_waits",
-    "diagnosis",
+    "diagnosis", "kineto_read",
 )  # fmt: skip
 
 

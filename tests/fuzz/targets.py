@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from comminsight.analysis.trace_order import kept_apart
 from comminsight.diagnosis.hang import judge_hang
 from comminsight.errors import InputError
 from comminsight.format.expanding import expanded_bytes, expanded_head
@@ -21,15 +22,20 @@ from comminsight.format.flight_recorder import (
     is_flight_recorder,
     parse_flight_recorder,
 )
+from comminsight.format.kineto import is_kineto, read_kineto
 from comminsight.format.log_reader import LogReader
 from comminsight.format.pickle_layouts import Layouts
 from comminsight.format.ras import is_ras, parse_ras
 from comminsight.format.safe_pickle import load_plain
 from comminsight.format.unfolding import unfolded_size
+from comminsight.model.ops import Op
 from comminsight.pipeline.flight_recorder_event import flight_event, flight_job
 from comminsight.pipeline.flight_recorder_files import RankDump, possible_ranks
 from comminsight.pipeline.flight_recorder_groups import join_groups
+from comminsight.semantics.trace_activities import activities_of
+from tests.builders.activities import comm, compute
 from tests.builders.flight_recorder import Call, FlightJob, Group, parallel_job, torch_pickle
+from tests.builders.kineto import COALESCED, OLD_TORCH, TEXTUAL, TORCH, rank_trace
 from tests.builders.logs import WRAPS, samples
 from tests.builders.ras import TEXT_BEHIND, TEXT_DEAD, ras_comm, ras_json, ras_missing, ras_rank
 from tests.fuzz import mutation
@@ -106,6 +112,12 @@ def read_answer(data: bytes, _: random.Random) -> None:
     parse_ras(data)
 
 
+def read_trace(data: bytes, _: random.Random) -> None:
+    is_kineto(data)
+    trace = read_kineto(io.BytesIO(data), path="fuzzed")
+    kept_apart(list(activities_of(trace)))
+
+
 def read_compressed(data: bytes, _: random.Random) -> None:
     expanded_head(data)
     expanded_bytes(data, max_bytes=1 << 22)
@@ -133,6 +145,12 @@ def answers_json() -> list[bytes]:
     return [ras_json(behind), ras_json(gone), ras_json(behind, gone)]
 
 
+def traces() -> list[bytes]:
+    step = [compute(0, 0, 300), comm(0, Op.ALL_REDUCE, 300, 80, size_bytes=4096)]
+    styles = (TORCH, OLD_TORCH, TEXTUAL, COALESCED)
+    return [json.dumps(rank_trace(0, 2, step, style)).encode() for style in styles]
+
+
 JSON_DUMPS = [json.dumps(dump).encode() for dump in DUMPS]
 KNOWN_DUMPS = frozenset([*pickles()[: len(DUMPS)], *JSON_DUMPS])
 TARGETS = (
@@ -142,6 +160,7 @@ TARGETS = (
     Target("log", read_log, logs(), mutation.TEXT, 10),
     Target("RAS, JSON", read_answer, answers_json(), mutation.JSON, 7),
     Target("RAS, text", read_answer, [TEXT_BEHIND.encode(), TEXT_DEAD.encode()], mutation.TEXT, 4),
+    Target("trace", read_trace, traces(), mutation.JSON, 8),
     Target("compressed", read_compressed, [gzip.compress(one) for one in logs()[:9]], mutation.ANY,
            3),
 )  # fmt: skip

@@ -20,7 +20,7 @@ def document_bytes(document: msgspec.Struct) -> bytes:
 
 
 def read_document(
-    data: bytes, kind: type[Document], *, path: str = "", next_step: str = ""
+    data: bytes | bytearray, kind: type[Document], *, path: str = "", next_step: str = ""
 ) -> Document:
     """The document in ``data``; raises InputError naming the file when it is none of this kind."""
     try:

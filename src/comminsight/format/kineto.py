@@ -26,6 +26,7 @@ MAX_GROUPS = 1 << 16
 NEXT_STEP = "give the trace that torch.profiler wrote for one rank, whole and as it was written"
 _HEADERS = (b'"schemaVersion"', b'"deviceProperties"', b'"distributedInfo"', b'"displayTimeUnit"')
 _EVENTS = re.compile(rb'^\{(?:.{0,65536})"traceEvents"\s*:\s*\[', re.DOTALL)
+_MARK = b"\xef\xbb\xbf"  # of UTF-8
 _RANK_IN_NAME = re.compile(r"rank[_\-.=\[]?(\d{1,7})(?!\d)", re.ASCII | re.IGNORECASE)
 
 
@@ -65,9 +66,7 @@ def read_kineto(stream: BinaryIO, *, path: str = "") -> DeviceTrace:
     Raises InputError naming file and place for what is no such trace, holds several processes,
     no device or collective at all, or is beyond all bounds.
     """
-    pieces = expanded(stream, max_bytes=MAX_TRACE_BYTES, path=path, next_step=NEXT_STEP)
-    data = b"".join(pieces).lstrip(b"\xef\xbb\xbf")
-    document = read_document(data, _Document, path=path, next_step=NEXT_STEP)
+    document = _decoded(stream, path)
     if len(document.events) > MAX_EVENTS:
         raise InputError(f"more than {MAX_EVENTS:,} events", path=path, next_step=NEXT_STEP)
     header = document.distributed or _Distributed()
@@ -78,6 +77,15 @@ def read_kineto(stream: BinaryIO, *, path: str = "") -> DeviceTrace:
         global_rank=_rank(header, path, document.trace_name),
         world_size=max(0, whole_number(header.world_size, MAX_RANK)),
     )
+
+
+def _decoded(stream: BinaryIO, path: str) -> _Document:
+    data = bytearray()  # grows in place: a list of pieces would stand beside their sum
+    for piece in expanded(stream, max_bytes=MAX_TRACE_BYTES, path=path, next_step=NEXT_STEP):
+        data += piece
+    if data.startswith(_MARK):
+        del data[: len(_MARK)]
+    return read_document(data, _Document, path=path, next_step=NEXT_STEP)
 
 
 def _rank(header: _Distributed, path: str, trace_name: Any) -> int:

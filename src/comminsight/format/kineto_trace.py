@@ -71,17 +71,22 @@ class _Found:
 
 
 def device_trace(
-    events: Sequence[Event], base_ns: int, groups: tuple[TraceGroup, ...], path: str
+    events: list[Event], base_ns: int, groups: tuple[TraceGroup, ...], path: str
 ) -> DeviceTrace:
-    """The trace without its rank; raises UnusableTraceError for events of several processes, and
-    where there is neither device nor collective."""
+    """The trace without its rank; takes the events out of their list.
+
+    Raises UnusableTraceError for events of several processes, and where there is neither device
+    nor collective.
+    """
+    n_events = len(events)
     found = _sorted(events)
+    events.clear()  # most are of no use, and they hold the bytes they were read from
     _check_one_process(found, path)
     slices = _slices(found, base_ns, {one.name: one for one in groups})
     n_launches, n_joined = _launches(found)
     if not (slices or n_launches):
         raise UnusableTraceError(
-            f"none of its {len(events):,} events is of a device or a collective", path=path,
+            f"none of its {n_events:,} events is of a device or a collective", path=path,
             next_step="profile with ProfilerActivity.CUDA, or give the trace of a rank that has it",
             reason="unread.no_devices",
         )  # fmt: skip
