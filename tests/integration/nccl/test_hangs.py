@@ -49,7 +49,7 @@ HANGS = (
     Hang("dtype", Cause.DTYPE_MISMATCH, (0,), (1, 2, 3), releases=("2.27", "2.28")),
     Hang("root", Cause.ROOT_MISMATCH, (3,), (0, 1, 2), releases=("2.27", "2.31")),
     Hang("order", Cause.CROSS_GROUP_CYCLE, (0, 1), comm=("a", "b"), match_seq=2),
-    Hang("order_stream", Cause.CROSS_GROUP_CYCLE, (0, 1), comm=("a", "b"), match_seq=2),
+    Hang("order_stream", Cause.ORDER_INVERSION, (0, 1), comm=("a", "b"), match_seq=2),
     Hang("behind_compute", Cause.KERNEL_NOT_STARTED, (2,), (0, 1, 3), stage="not_started"),
     Hang("dead_channel", Cause.ALL_PRESENT_STUCK, (), (0, 1, 2, 3), stage="partly_stopped"),
     Hang("dead_nic", Cause.ALL_PRESENT_STUCK, (), (0, 1, 2, 3), stage="inside"),
@@ -60,7 +60,7 @@ HANGS = (
     Hang("blocked_launch", Cause.HOST_BLOCKED, (1,), (0, 2, 3), releases=API, stage="launch"),
     Hang(
         "p2p_cycle",
-        Cause.CROSS_GROUP_CYCLE,
+        Cause.P2P_CYCLE,
         (0, 1, 2, 3),
         match_seq=1,
         releases=(*SHIM, "2.30", "2.32"),
