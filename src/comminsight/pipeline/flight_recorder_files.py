@@ -8,25 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from comminsight.errors import InputError
-from comminsight.format.expanding import expanded_bytes
 from comminsight.format.flight_recorder import (
     MAX_RANKS,
     NEXT_STEP,
     FlightDump,
     entry_layouts,
-    is_flight_recorder,
-    parse_flight_recorder,
 )
-from comminsight.format.pickle_layouts import Layouts
-from comminsight.format.safe_pickle import MAX_BYTES
 from comminsight.model.job_evidence import UnreadFile
 from comminsight.model.verdict import Message
 from comminsight.pipeline.flight_recorder_attempts import AFTER_RANK, NUMBER, settled
-from comminsight.pipeline.regular_file import read_regular
+from comminsight.pipeline.flight_recorder_file import (
+    BadDumpError,
+    plain_dump,
+    read_dump,
+    unreadable,
+)
+from comminsight.pipeline.packed_dump import PackedDump, Unpacking
+from comminsight.pipeline.reading_pool import ReadingPool
+
+DUMP_WORKERS = ReadingPool("comminsight.pipeline.dump_worker", PackedDump)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +59,6 @@ class ReadDumps(NamedTuple):
     unread: list[UnreadFile]
 
 
-class _BadDumpError(Exception):
-    """A dump tells nothing; ``error`` says so to whoever gave nothing else."""
-
-    def __init__(self, reason: str, error: InputError) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.error = error
-
-
 def read_dumps(paths: Iterable[Path]) -> ReadDumps:
     """The dumps in ``paths``, files or folders of them.
 
@@ -70,7 +66,9 @@ def read_dumps(paths: Iterable[Path]) -> ReadDumps:
     second dump of its rank, tells nothing of its rank. Raises InputError where no dump is left.
     """
     read = _Reading()
-    for path, is_given in _files(paths):
+    files = list(_files(paths))
+    read.begin([path for path, _ in files])
+    for path, is_given in files:
         read.take(path, is_given=is_given)
     chosen = settled(read.dumps, _is_same, _better)
     bad = read.bad | {Path(source): _disagreement(source) for source in chosen.disagreeing}
@@ -89,32 +87,30 @@ class _Reading:
     def __init__(self) -> None:
         self.dumps: list[RankDump] = []
         self.others: list[str] = []
-        self.bad: dict[Path, _BadDumpError] = {}
+        self.bad: dict[Path, BadDumpError] = {}
         self._layouts = entry_layouts()
+        self._early: dict[Path, FlightDump] = {}
+
+    def begin(self, paths: Sequence[Path]) -> None:
+        """Reads what several processes read faster than one; whatever they leave is read later."""
+        here = partial(plain_dump, layouts=self._layouts)
+        self._early = DUMP_WORKERS.read(paths, here, Unpacking().dump)
 
     def take(self, path: Path, *, is_given: bool) -> None:
         """Reads one file."""
         try:
-            data = _read(path)
-            if not is_given and not is_flight_recorder(data):
+            early = self._early.pop(path, None)
+            dump = early or read_dump(path, self._layouts, is_given=is_given)
+            if dump is None:
                 self.others.append(path.name)
                 return
-            dump = _dump(path, data, self._layouts)
             one = RankDump(rank_of(path, dump), dump, str(path), _written_ns(path, dump))
             self.dumps.append(one)
-        except _BadDumpError as bad:
+        except BadDumpError as bad:
             self.bad[path] = bad
 
 
-def _dump(path: Path, data: bytes, layouts: Layouts) -> FlightDump:
-    try:
-        return parse_flight_recorder(data, path=str(path), layouts=layouts)
-    except InputError as error:
-        reason = "unread.damaged" if is_flight_recorder(data) else "unread.unknown_form"
-        raise _BadDumpError(reason, error) from error
-
-
-def _unread(path: Path, bad: _BadDumpError, dumps: Sequence[RankDump]) -> UnreadFile:
+def _unread(path: Path, bad: BadDumpError, dumps: Sequence[RankDump]) -> UnreadFile:
     rank = rank_by_name(path.name, (Path(one.source).name for one in dumps))
     return UnreadFile(file=str(path), reason=Message(bad.reason), rank=rank)
 
@@ -143,7 +139,7 @@ def rank_of(path: Path, dump: FlightDump) -> int:
         f"{told} which rank it is of", path=str(path),
         next_step="name the file so that it ends with the rank, as PyTorch does: dump_rank_3",
     )  # fmt: skip
-    raise _BadDumpError("unread.no_rank", error)
+    raise BadDumpError("unread.no_rank", error)
 
 
 def possible_ranks(dump: FlightDump) -> frozenset[int] | None:
@@ -172,7 +168,7 @@ def _files(paths: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
         try:
             inside = sorted(path.iterdir()) if path.is_dir() else None
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
         if inside is None:
             yield path, True
         else:
@@ -181,25 +177,6 @@ def _files(paths: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
 
 def _is_plain(path: Path) -> bool:
     return path.is_file() and not path.name.startswith(".")
-
-
-def _read(path: Path) -> bytes:
-    """What the file holds, expanded; raises InputError for what is no file, given by name."""
-    try:
-        data = read_regular(path, MAX_BYTES + 1)
-    except OSError as error:
-        raise _BadDumpError("unread.unreadable", _unreadable(path, error)) from error
-    if data is None:
-        no_file = InputError("is no file", path=str(path), next_step=NEXT_STEP)
-        raise _BadDumpError("unread.unreadable", no_file)
-    try:
-        return expanded_bytes(data, max_bytes=MAX_BYTES, path=str(path), next_step=NEXT_STEP)
-    except InputError as error:
-        raise _BadDumpError("unread.damaged", error) from error
-
-
-def _unreadable(path: Path, error: OSError) -> InputError:
-    return InputError(f"cannot be read: {error.strerror}", path=str(path), next_step=NEXT_STEP)
 
 
 def _written_ns(path: Path, dump: FlightDump) -> int:
@@ -220,17 +197,17 @@ def _is_same(known: RankDump, one: RankDump) -> bool:
     return _outline(known.dump) == _outline(one.dump)
 
 
-def _disagreement(source: str) -> _BadDumpError:
+def _disagreement(source: str) -> BadDumpError:
     error = InputError(
         "another dump of its rank and moment differs", path=source,
         next_step="give the dumps of one attempt alone, one file per rank",
     )  # fmt: skip
-    return _BadDumpError("unread.disagrees", error)
+    return BadDumpError("unread.disagrees", error)
 
 
-def _other_moment(source: str) -> _BadDumpError:
+def _other_moment(source: str) -> BadDumpError:
     error = InputError("is of an earlier moment or attempt", path=source, next_step=NEXT_STEP)
-    return _BadDumpError("unread.other_moment", error)
+    return BadDumpError("unread.other_moment", error)
 
 
 def _outline(dump: FlightDump) -> list[tuple[int, int]]:

@@ -14,7 +14,7 @@ from comminsight.format.log_reader import LogReader
 from comminsight.model.job_evidence import JobLog, UnreadFile
 from comminsight.model.log_event import LogCode, LogEvent, LogTime
 from comminsight.model.verdict import Message
-from comminsight.pipeline.reading_pool import logs_read_at_once
+from comminsight.pipeline.reading_pool import ReadingPool
 from comminsight.pipeline.regular_file import open_regular
 
 MAX_EVENTS = 200_000  # of one log that tell how it ended, and as many that tell how it went
@@ -26,6 +26,7 @@ BULK = frozenset(
         LogCode.SERVING_RATE,
     }
 )  # fmt: skip
+LOG_WORKERS = ReadingPool("comminsight.pipeline.log_worker", JobLog)
 _RANK_IN_NAME = re.compile(r"rank[_\-.=]?(\d{1,7})(?!\d)", re.ASCII | re.IGNORECASE)
 # torchrun writes attempt_0/3/stderr.log: the number is that of the rank on its node
 _LOCAL_RANK = re.compile(r"(?:^|/)attempt_\d{1,6}/(\d{1,6})/std(?:err|out)\.log", re.ASCII)
@@ -35,7 +36,7 @@ def read_logs(paths: Iterable[Path]) -> tuple[list[JobLog], list[UnreadFile]]:
     """The logs in ``paths``, and those files that could not be read to their end or at all."""
     logs, unread = [], []
     given = list(paths)
-    known = logs_read_at_once(given)
+    known = LOG_WORKERS.read(given, read_log, lambda log: log)
     for path in given:
         try:
             logs.append(known[path] if path in known else read_log(path))

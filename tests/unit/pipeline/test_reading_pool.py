@@ -8,8 +8,8 @@ import pytest
 
 from comminsight.model.job_evidence import JobLog
 from comminsight.pipeline import job_logs, reading_pool
-from comminsight.pipeline.job_logs import read_log, read_logs
-from comminsight.pipeline.reading_pool import logs_of_workers, logs_read_at_once
+from comminsight.pipeline.job_logs import LOG_WORKERS, read_log, read_logs
+from comminsight.pipeline.reading_pool import shared_out
 
 HEAD = "node1:77:78 [0] NCCL INFO"
 LINES = (
@@ -30,9 +30,22 @@ def write(folder: Path, n: int) -> list[Path]:
     return paths
 
 
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes read, however little there is."""
+    monkeypatch.setattr(reading_pool, "MIN_BYTES", 1)
+    monkeypatch.setattr(reading_pool, "BYTES_PER_SHARE", 1)
+    monkeypatch.setattr(reading_pool, "_n_cores", lambda: 2)
+
+
+def of_workers(paths: list[Path]) -> dict[Path, JobLog]:
+    """What a worker gives back of all of them."""
+    return {paths[n]: log for n, log in LOG_WORKERS.found(LOG_WORKERS.answer(paths))}
+
+
 def test_workers_give_back_exactly_what_is_read_here(tmp_path: Path) -> None:
     paths = write(tmp_path, 5)
-    found = logs_of_workers([paths[::2], paths[1::2]])
+    found = of_workers(paths)
     assert found == {path: read_log(path) for path in paths}
     assert any(type(value) is tuple for log in found.values() for event in log.events
                for value in event.values.values())  # fmt: skip
@@ -42,30 +55,50 @@ def test_a_log_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     good, bad = write(tmp_path, 2)
     bad.write_bytes(b"\x1f\x8b\x08" + bytes(40))  # says that it is gzip
     gone = tmp_path / "gone.log"
-    assert logs_of_workers([[bad, gone, good]]) == {good: read_log(good)}
+    assert of_workers([bad, gone, good]) == {good: read_log(good)}
+
+
+def test_one_share_is_read_here_and_the_other_by_a_worker(tmp_path: Path, eager: None) -> None:
+    paths, here = write(tmp_path, 5), []
+
+    def noted(path: Path) -> JobLog:
+        here.append(path)
+        return read_log(path)
+
+    found = LOG_WORKERS.read(paths, noted, lambda log: log)
+    assert found == {path: read_log(path) for path in paths}
+    assert sorted(here) == sorted(shared_out(paths)[0]) != sorted(paths)
 
 
 def test_a_worker_that_cannot_start_costs_time_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, eager: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = write(tmp_path, 3)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "no_python"))
-    monkeypatch.setattr(reading_pool, "MIN_BYTES", 1)
-    monkeypatch.setattr(reading_pool, "BYTES_PER_WORKER", 1)
-    monkeypatch.setattr(reading_pool, "_n_cores", lambda: 2)
-    assert logs_read_at_once(paths) == {}
+    assert set(LOG_WORKERS.read(paths, read_log, lambda log: log)) == set(shared_out(paths)[0])
+    logs, unread = read_logs(paths)
+    assert (logs, unread) == ([read_log(path) for path in paths], [])
+
+
+def test_a_worker_that_is_killed_costs_time_only(
+    tmp_path: Path, eager: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = write(tmp_path, 3)
+    killed = tmp_path / "killed"
+    killed.write_text("#!/bin/sh\nkill -9 $$\n")
+    killed.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(killed))
     logs, unread = read_logs(paths)
     assert (logs, unread) == ([read_log(path) for path in paths], [])
 
 
 @pytest.mark.parametrize("cut_bytes", [1, 8, 9, 40])
 def test_what_a_killed_worker_wrote_is_used_up_to_its_torn_end(
-    cut_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cut_bytes: int, tmp_path: Path
 ) -> None:
     paths = write(tmp_path, 2)
-    whole = reading_pool._answer(paths)
-    monkeypatch.setattr(reading_pool, "_answer", lambda share: whole[:-cut_bytes])
-    assert logs_of_workers([paths]) == {paths[0]: read_log(paths[0])}
+    whole = LOG_WORKERS.answer(paths)
+    assert list(LOG_WORKERS.found(whole[:-cut_bytes])) == [(0, read_log(paths[0]))]
 
 
 def test_a_file_in_the_current_folder_is_no_module(
@@ -74,22 +107,19 @@ def test_a_file_in_the_current_folder_is_no_module(
     paths = write(tmp_path, 1)
     (tmp_path / "msgspec.py").write_text("raise SystemExit(1)")
     monkeypatch.chdir(tmp_path)
-    assert logs_of_workers([paths]) == {paths[0]: read_log(paths[0])}
+    assert of_workers(paths) == {paths[0]: read_log(paths[0])}
 
 
 def test_few_bytes_are_read_here(tmp_path: Path) -> None:
-    assert logs_read_at_once(write(tmp_path, 20)) == {}
+    assert shared_out(write(tmp_path, 20)) == []
 
 
 def test_logs_keep_their_order_whoever_read_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, eager: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = write(tmp_path, 6)
     odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/odd_\xff.log"))  # a name that is no text
     odd.write_text(LINES[0])
-    monkeypatch.setattr(reading_pool, "MIN_BYTES", 1)
-    monkeypatch.setattr(reading_pool, "BYTES_PER_WORKER", 1)
-    monkeypatch.setattr(reading_pool, "_n_cores", lambda: 2)
     own: list[Path] = []
 
     def noted(path: Path) -> JobLog:
@@ -99,4 +129,4 @@ def test_logs_keep_their_order_whoever_read_them(
     monkeypatch.setattr(job_logs, "read_log", noted)
     logs, unread = read_logs([*paths[:3], odd, *paths[3:]])
     assert [log.file for log in logs] == [str(one) for one in (*paths[:3], odd, *paths[3:])]
-    assert (own, unread) == ([odd], [])
+    assert (own, unread) == ([*shared_out(paths)[0], odd], [])
