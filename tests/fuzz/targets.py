@@ -112,9 +112,9 @@ def read_answer(data: bytes, _: random.Random) -> None:
     parse_ras(data)
 
 
-def read_trace(data: bytes, _: random.Random) -> None:
+def read_trace(data: bytes, rng: random.Random) -> None:
     is_kineto(data)
-    trace = read_kineto(io.BytesIO(data), path="fuzzed")
+    trace = read_kineto(io.BytesIO(data), path="fuzzed", slice_bytes=rng.choice((1, 1 << 18)))
     kept_apart(list(activities_of(trace)))
 
 

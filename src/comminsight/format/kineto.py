@@ -13,9 +13,10 @@ from typing import Any, BinaryIO
 import msgspec
 
 from comminsight.errors import InputError
-from comminsight.format.document import read_document
 from comminsight.format.expanding import expanded
-from comminsight.format.kineto_events import MAX_RANK, Event, members_of, whole_number
+from comminsight.format.kineto_events import MAX_RANK, members_of, whole_number
+from comminsight.format.kineto_found import FoundEvents
+from comminsight.format.kineto_slices import SLICE_BYTES, Distributed, Group, SlicedDocument
 from comminsight.format.kineto_trace import device_trace
 from comminsight.model.device_trace import DeviceTrace, TraceGroup
 from comminsight.model.ranges import MAX_MEMBERS
@@ -26,7 +27,6 @@ MAX_GROUPS = 1 << 16
 NEXT_STEP = "give the trace that torch.profiler wrote for one rank, whole and as it was written"
 _HEADERS = (b'"schemaVersion"', b'"deviceProperties"', b'"distributedInfo"', b'"displayTimeUnit"')
 _EVENTS = re.compile(rb'^\{(?:.{0,65536})"traceEvents"\s*:\s*\[', re.DOTALL)
-_MARK = b"\xef\xbb\xbf"  # of UTF-8
 _RANK_IN_NAME = re.compile(r"rank[_\-.=\[]?(\d{1,7})(?!\d)", re.ASCII | re.IGNORECASE)
 
 
@@ -40,55 +40,31 @@ def is_kineto(head: bytes) -> bool:
     return is_headed or _EVENTS.match(body) is not None
 
 
-class _Group(msgspec.Struct):
-    pg_name: Any = ""
-    pg_desc: Any = ""
-    pg_size: Any = 0
-    ranks: Any = None
-
-
-class _Distributed(msgspec.Struct):
-    rank: Any = None
-    world_size: Any = None
-    pg_config: list[_Group] = []
-
-
-class _Document(msgspec.Struct):
-    events: list[Event] = msgspec.field(name="traceEvents")
-    distributed: _Distributed | None = msgspec.field(default=None, name="distributedInfo")
-    base_ns: Any = msgspec.field(default=None, name="baseTimeNanoseconds")
-    trace_name: Any = msgspec.field(default="", name="traceName")
-
-
-def read_kineto(stream: BinaryIO, *, path: str = "") -> DeviceTrace:
-    """The trace in ``stream``; its rank is that of its header, then of its name.
+def read_kineto(stream: BinaryIO, *, path: str = "", slice_bytes: int = SLICE_BYTES) -> DeviceTrace:
+    """The trace in ``stream``; its rank is that of its header, then of its name. In memory stand at
+    a time ``slice_bytes`` of the text, and what was found.
 
     Raises InputError naming file and place for what is no such trace, holds several processes,
     no device or collective at all, or is beyond all bounds.
     """
-    document = _decoded(stream, path)
-    if len(document.events) > MAX_EVENTS:
-        raise InputError(f"more than {MAX_EVENTS:,} events", path=path, next_step=NEXT_STEP)
-    header = document.distributed or _Distributed()
+    pieces = expanded(stream, max_bytes=MAX_TRACE_BYTES, path=path, next_step=NEXT_STEP)
+    document = SlicedDocument(pieces, path=path, next_step=NEXT_STEP, slice_bytes=slice_bytes)
+    found = FoundEvents()
+    for events in document:
+        found.add(events)
+        if found.n_events > MAX_EVENTS:
+            raise InputError(f"more than {MAX_EVENTS:,} events", path=path, next_step=NEXT_STEP)
+    header = document.header.distributed or Distributed()
     groups = tuple(_group(one) for one in header.pg_config[:MAX_GROUPS])
-    base_ns = whole_number(document.base_ns, 1 << 62)
+    base_ns = whole_number(document.header.base_ns, 1 << 62)
     return msgspec.structs.replace(
-        device_trace(document.events, max(0, base_ns), groups, path),
-        global_rank=_rank(header, path, document.trace_name),
+        device_trace(found, max(0, base_ns), groups, path),
+        global_rank=_rank(header, path, document.header.trace_name),
         world_size=max(0, whole_number(header.world_size, MAX_RANK)),
     )
 
 
-def _decoded(stream: BinaryIO, path: str) -> _Document:
-    data = bytearray()  # grows in place: a list of pieces would stand beside their sum
-    for piece in expanded(stream, max_bytes=MAX_TRACE_BYTES, path=path, next_step=NEXT_STEP):
-        data += piece
-    if data.startswith(_MARK):
-        del data[: len(_MARK)]
-    return read_document(data, _Document, path=path, next_step=NEXT_STEP)
-
-
-def _rank(header: _Distributed, path: str, trace_name: Any) -> int:
+def _rank(header: Distributed, path: str, trace_name: Any) -> int:
     if (rank := whole_number(header.rank, MAX_RANK)) >= 0:
         return rank
     for name in (path, trace_name if isinstance(trace_name, str) else ""):
@@ -97,7 +73,7 @@ def _rank(header: _Distributed, path: str, trace_name: Any) -> int:
     return -1
 
 
-def _group(one: _Group) -> TraceGroup:
+def _group(one: Group) -> TraceGroup:
     return TraceGroup(
         name=str(one.pg_name)[:256], desc=str(one.pg_desc)[:256],
         size=max(0, whole_number(one.pg_size, MAX_MEMBERS)), members=members_of(one.ranks),

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
-import msgspec
+import numpy as np
+from msgspec.structs import replace
 
 from comminsight.errors import InputError
-from comminsight.format.kineto_events import Args, Event, members_of, nanoseconds, whole_number
-from comminsight.format.torch_names import element_bytes, op_of_call
+from comminsight.format.kineto_events import nanoseconds
+from comminsight.format.kineto_found import DeviceEvent, FoundEvents, Times
 from comminsight.model.device_trace import (
     CollectiveCall,
     DeviceTrace,
@@ -26,23 +25,12 @@ from comminsight.model.device_trace import (
     TraceGroup,
     TraceSlice,
 )
-from comminsight.model.ops import Op
 
 ONE_RANK_STEP = "give the trace of each rank in a file of its own, as torch.profiler wrote it"
-MAX_COUNT = 1 << 62
 MAX_OPEN_CALLS = 8  # calls within calls on one thread
-_DEVICE = {
-    "kernel": SliceSource.KERNEL, "gpu_memcpy": SliceSource.COPY, "gpu_memset": SliceSource.COPY,
-    "memcpy": SliceSource.COPY, "memset": SliceSource.COPY,
-}  # fmt: skip
-_RUNTIME = frozenset({"cuda_runtime", "cuda_driver", "runtime", "hip_runtime", "xpu_runtime"})
-_HOST = _RUNTIME | {"cpu_op", "operator"}
-_STEP = re.compile(r"ProfilerStep#(\d{1,9})", re.ASCII)
-_LAUNCH = re.compile(r"(?:cuda|hip|cu)(?:Ext)?(?:Module)?LaunchKernel|LaunchCooperative", re.ASCII)
-_GRAPH = re.compile(r"BeginCapture|Graph(?:Launch|Instantiate)", re.ASCII)
+NO_TIME = np.iinfo(np.int64).min
+_LARGEST_US = 1 << 52  # whole numbers up to here are exact as floats
 _LIBRARY = re.compile(r"[nr]ccl", re.IGNORECASE)
-PARAMETERS = "record_param_comms"
-HOST_COLLECTIVE = "gloo:"
 
 
 class UnusableTraceError(InputError):
@@ -53,104 +41,34 @@ class UnusableTraceError(InputError):
         self.reason = reason
 
 
-@dataclass(slots=True)
-class _Found:
-    """The events that matter, by what they are."""
-
-    device: list[tuple[SliceSource, Event]] = field(default_factory=list)
-    gloo: list[Event] = field(default_factory=list)
-    runtime: dict[Any, Event] = field(default_factory=dict)  # by correlation
-    calls: dict[Any, Event] = field(default_factory=dict)  # by External id
-    by_thread: dict[Any, list[tuple[int, int, Event]]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
-    steps: list[tuple[int, int, int]] = field(default_factory=list)  # start, end, number
-    processes: set[Any] = field(default_factory=set)
-    is_graph: bool = False
-    n_unusable: int = 0
-
-
 def device_trace(
-    events: list[Event], base_ns: int, groups: tuple[TraceGroup, ...], path: str
+    found: FoundEvents, base_ns: int, groups: tuple[TraceGroup, ...], path: str
 ) -> DeviceTrace:
-    """The trace without its rank; takes the events out of their list.
+    """The trace without its rank.
 
     Raises UnusableTraceError for events of several processes, and where there is neither device
     nor collective.
     """
-    n_events = len(events)
-    found = _sorted(events)
-    events.clear()  # most are of no use, and they hold the bytes they were read from
     _check_one_process(found, path)
-    slices = _slices(found, base_ns, {one.name: one for one in groups})
-    n_launches, n_joined = _launches(found)
+    launched = spans_ns(found.launches.times)[0]
+    slices = _Slices(found, launched, groups).made(base_ns)
+    n_launches, n_joined = _launches(found, launched)
     if not (slices or n_launches):
         raise UnusableTraceError(
-            f"none of its {n_events:,} events is of a device or a collective", path=path,
+            f"none of its {found.n_events:,} events is of a device or a collective", path=path,
             next_step="profile with ProfilerActivity.CUDA, or give the trace of a rank that has it",
             reason="unread.no_devices",
         )  # fmt: skip
     return DeviceTrace(
         file=path, slices=slices, groups=groups, n_launches=n_launches,
-        n_launched_kernels=n_joined, n_unusable=found.n_unusable,
+        n_launched_kernels=n_joined, n_unusable=len(found.device) - len(slices),
     )  # fmt: skip
 
 
-def _sorted(events: Sequence[Event]) -> _Found:
-    found = _Found()
-    for event in events:
-        if event.ph == "X":
-            _place(event, found)
-    for calls in found.by_thread.values():
-        calls.sort(key=lambda call: call[:2])
-    found.steps.sort()
-    return found
-
-
-def _place(event: Event, found: _Found) -> None:
-    category = event.cat.lower()
-    if category in _HOST:
-        found.processes.add(_key(event.pid))
-    if source := _DEVICE.get(category):
-        found.device.append((source, event))
-    elif category in _RUNTIME:
-        found.is_graph |= _GRAPH.search(event.name) is not None
-        if event.args is not None:
-            found.runtime[_key(event.args.correlation)] = event
-    elif event.name == PARAMETERS:
-        _place_call(event, found)
-    elif category == "user_annotation":
-        if event.name.startswith(HOST_COLLECTIVE):
-            found.gloo.append(event)
-        elif (step := _STEP.fullmatch(event.name)) and (span := _span(event)):
-            found.steps.append((*span, int(step[1])))
-
-
-def _place_call(event: Event, found: _Found) -> None:
-    if event.args is None or event.args.collective is None:
-        return
-    found.calls[_key(event.args.external_id)] = event
-    if span := _span(event):
-        found.by_thread[_key(event.pid), _key(event.tid)].append((*span, event))
-
-
-def _key(value: Any) -> Any:
-    """A number or text as it stands; None for what names nothing."""
-    return value if isinstance(value, int | str) and not isinstance(value, bool) else None
-
-
-def _span(event: Event) -> tuple[int, int] | None:
-    start_ns, for_ns = nanoseconds(event.ts), nanoseconds(event.dur)
-    return None if start_ns is None or for_ns is None else (start_ns, start_ns + for_ns)
-
-
-def _check_one_process(found: _Found, path: str) -> None:
-    devices = {
-        _key(event.pid)
-        for source, event in found.device
-        if source is SliceSource.KERNEL and _LIBRARY.search(event.name)
-    }
-    n_processes = max(len(found.processes - {None}), len(devices - {None}))
+def _check_one_process(found: FoundEvents, path: str) -> None:
+    kernels = {(one.name, one.process) for one in found.device if one.source is SliceSource.KERNEL}
+    libraries = {process for name, process in kernels if _LIBRARY.search(name)}
+    n_processes = max(len(found.processes - {None}), len(libraries - {None}))
     if n_processes > 1:
         raise UnusableTraceError(
             f"holds {n_processes} processes in one file", path=path, next_step=ONE_RANK_STEP,
@@ -158,119 +76,121 @@ def _check_one_process(found: _Found, path: str) -> None:
         )  # fmt: skip
 
 
-def _slices(found: _Found, base_ns: int, groups: dict[str, TraceGroup]) -> tuple[TraceSlice, ...]:
-    made = [_device_slice(source, one, found, base_ns, groups) for source, one in found.device]
-    made += [_gloo_slice(one, found, base_ns) for one in found.gloo]
-    whole = [one for one in made if one is not None]
-    found.n_unusable += len(made) - len(whole)
-    whole.sort(key=lambda one: (one.start_ns, one.end_ns))
-    return tuple(whole)
+def spans_ns(times: Times) -> tuple[np.ndarray, np.ndarray]:
+    """Starts and ends ``(n,)`` in ns; both ``NO_TIME`` where either is no time, or an end comes
+    before its start."""
+    starts, lengths = _column_ns(times.stamps), _column_ns(times.durations)
+    is_span = (starts != NO_TIME) & (lengths >= 0)
+    return np.where(is_span, starts, NO_TIME), np.where(is_span, starts + lengths, NO_TIME)
 
 
-def _device_slice(
-    source: SliceSource, event: Event, found: _Found, base_ns: int, groups: dict[str, TraceGroup]
-) -> TraceSlice | None:
-    span = _span(event)
-    if span is None:
+def _column_ns(values: list[Any]) -> np.ndarray:
+    """``nanoseconds`` of each value, ``NO_TIME`` for None."""
+    if {*map(type, values)} <= {int, float}:
+        try:
+            us = np.array(values, np.float64)
+        except OverflowError:  # a number of hundreds of digits
+            us = np.array([np.inf])
+        if not len(us) or np.abs(us).max() < _LARGEST_US:
+            whole = np.trunc(us)
+            return whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64)
+    slow = [NO_TIME if (ns := nanoseconds(value)) is None else ns for value in values]
+    return np.array(slow, np.int64)
+
+
+class _Slices:
+    """Joins the events of devices to what launched them."""
+
+    def __init__(
+        self, found: FoundEvents, launched: np.ndarray, groups: tuple[TraceGroup, ...]
+    ) -> None:
+        self._found = found
+        self._groups: Mapping[str, TraceGroup] = {one.name: one for one in groups}
+        self._launched = launched.tolist()
+        self._known: dict[tuple[int, bool], CollectiveCall] = {}
+        self._calls = {thread: sorted(own, key=_span) for thread, own in found.by_thread.items()}
+        self._begins = {t: [call[0] for call in own] for t, own in self._calls.items()}
+
+    def made(self, base_ns: int) -> tuple[TraceSlice, ...]:
+        """The slices with times, by start and end."""
+        starts, ends = spans_ns(self._found.device_times)
+        order = np.lexsort((ends, starts))
+        order = order[starts[order] != NO_TIME]
+        places = self._found.launches.places
+        launches = [
+            -1 if (key := one.correlation) in {None, 0, ""} else places.get(key, -1)
+            for one in self._found.device
+        ]
+        steps = self._steps(starts, np.array(launches, np.int64)).tolist()
+        firsts, lasts = starts.tolist(), ends.tolist()
+        device = self._found.device
+        return tuple(
+            TraceSlice(
+                source=device[n].source, name=device[n].name, start_ns=base_ns + firsts[n],
+                end_ns=base_ns + lasts[n], stream=device[n].stream, step=steps[n],
+                call=self._call(device[n], launches[n]),
+            )
+            for n in order.tolist()
+        )  # fmt: skip
+
+    def _steps(self, starts: np.ndarray, launches: np.ndarray) -> np.ndarray:
+        """The number of the step in which each was launched; -1 in none."""
+        steps = np.array(sorted(self._found.steps), np.int64).reshape(-1, 3)
+        if not len(steps):
+            return np.full(len(starts), -1)
+        launched = np.array([*self._launched, NO_TIME], np.int64)[launches]  # the last one for -1
+        at = np.where(launched != NO_TIME, launched, starts)
+        place = np.searchsorted(steps[:, 0], at, side="right") - 1
+        is_in = (place >= 0) & (at < steps[place, 1])
+        return np.where(is_in, steps[place, 2], -1)
+
+    def _call(self, one: DeviceEvent, launch: int) -> CollectiveCall | None:
+        if one.source is SliceSource.HOST_COLLECTIVE:
+            return one.call
+        if one.source is not SliceSource.KERNEL:
+            return None
+        if one.call is not None:
+            return self._whole(one.call, is_own=True)
+        external = one.external_id
+        # older profilers write the correlation there, which may be the number of any other op
+        if external is not None and external != one.correlation:
+            parent = self._found.by_number.get(external)
+            if parent is not None:
+                return self._whole(parent, is_own=False)
+        around = self._around(launch) if launch >= 0 else None
+        return None if around is None else self._whole(around, is_own=False)
+
+    def _around(self, launch: int) -> CollectiveCall | None:
+        """The innermost call that was open on the thread of the launch."""
+        thread, at = self._found.launches.threads[launch], self._launched[launch]
+        begins = self._begins.get(thread)
+        if begins is None or at == NO_TIME:
+            return None
+        place = bisect_right(begins, at)
+        for begin, end, call in reversed(
+            self._calls[thread][max(0, place - MAX_OPEN_CALLS) : place]
+        ):
+            if begin <= at <= end:
+                return call
         return None
-    args = event.args or Args()
-    launch = found.runtime.get(_key(args.correlation)) if _key(args.correlation) else None
-    launched = _span(launch) if launch is not None else None
-    stream = whole_number(args.stream, MAX_COUNT)
-    return TraceSlice(
-        source=source, name=event.name, start_ns=base_ns + span[0], end_ns=base_ns + span[1],
-        stream=stream if stream >= 0 else whole_number(event.tid, MAX_COUNT),
-        step=_step((launched or span)[0], found.steps),
-        call=_call(args, launch, found, groups) if source is SliceSource.KERNEL else None,
-    )  # fmt: skip
+
+    def _whole(self, call: CollectiveCall, *, is_own: bool) -> CollectiveCall:
+        """The call with what the header knows of its group: one object for all alike."""
+        key = id(call), is_own
+        if (whole := self._known.get(key)) is None:
+            group = self._groups.get(call.group, TraceGroup(name=call.group))
+            whole = self._known[key] = replace(
+                call, desc=call.desc or group.desc, members=group.members or call.members,
+                is_own=is_own,
+            )  # fmt: skip
+        return whole
 
 
-def _gloo_slice(event: Event, found: _Found, base_ns: int) -> TraceSlice | None:
-    span = _span(event)
-    if span is None:
-        return None
-    op = op_of_call(event.name)
-    call = CollectiveCall(op=op, size_bytes=_tensor_bytes(event.args) if op in _ALIKE else 0)
-    return TraceSlice(
-        source=SliceSource.HOST_COLLECTIVE, name=event.name, start_ns=base_ns + span[0],
-        end_ns=base_ns + span[1], stream=whole_number(event.tid, MAX_COUNT),
-        step=_step(span[0], found.steps), call=call,
-    )  # fmt: skip
+def _span(call: tuple[int, int, CollectiveCall]) -> tuple[int, int]:
+    return call[:2]
 
 
-def _step(at_ns: int, steps: Sequence[tuple[int, int, int]]) -> int:
-    """The number of the step in which something was launched; -1 in none."""
-    place = bisect_right(steps, (at_ns, MAX_COUNT, 0)) - 1
-    return steps[place][2] if place >= 0 and at_ns < steps[place][1] else -1
-
-
-def _call(
-    args: Args, launch: Event | None, found: _Found, groups: dict[str, TraceGroup]
-) -> CollectiveCall | None:
-    if args.collective is not None:
-        return _stated(args, groups, is_own=True)
-    external = _key(args.external_id)
-    # older profilers write the correlation there, which may be the number of any other op
-    parent = found.calls.get(external) if external != _key(args.correlation) else None
-    if external is not None and parent is not None and parent.args is not None:
-        return _stated(parent.args, groups, is_own=False)
-    around = _around(launch, found) if launch is not None else None
-    return _stated(around, groups, is_own=False) if around is not None else None
-
-
-def _around(launch: Event, found: _Found) -> Args | None:
-    """The innermost call that was open on the thread of the launch."""
-    calls = found.by_thread.get((_key(launch.pid), _key(launch.tid)))
-    span = _span(launch)
-    if not calls or span is None:
-        return None
-    place = bisect_right(calls, span[0], key=lambda call: call[0])
-    for start_ns, end_ns, event in reversed(calls[max(0, place - MAX_OPEN_CALLS) : place]):
-        if start_ns <= span[0] <= end_ns:
-            return event.args
-    return None
-
-
-_ALIKE = frozenset({Op.ALL_REDUCE, Op.BROADCAST, Op.REDUCE, Op.SEND, Op.RECV})
-_OF_OUTPUT = frozenset({Op.ALL_GATHER, Op.RECV})
-
-
-def _stated(args: Args, groups: dict[str, TraceGroup], *, is_own: bool) -> CollectiveCall:
-    op = op_of_call(args.collective) if isinstance(args.collective, str) else Op.UNKNOWN
-    count = whole_number(args.n_out if op in _OF_OUTPUT else args.n_in, MAX_COUNT)
-    each = element_bytes(args.dtype) if isinstance(args.dtype, str) else 0
-    name = _text(args.group)
-    known = groups.get(name, TraceGroup(name=name))
-    return CollectiveCall(
-        op=op, size_bytes=max(0, count) * each, group=name,
-        desc=_text(args.desc) or known.desc, members=known.members or members_of(args.members),
-        is_own=is_own,
-    )  # fmt: skip
-
-
-def _text(value: Any) -> str:
-    is_name = isinstance(value, str | int) and not isinstance(value, bool)
-    return str(value)[:256] if is_name else ""
-
-
-def _tensor_bytes(args: Args | None) -> int:
-    """Bytes of the tensors whose shapes and element type an event lists; 0 unknown."""
-    if args is None:
-        return 0
-    try:
-        dims = msgspec.json.decode(args.dims, type=list[list[int]])
-        types = msgspec.json.decode(args.types, type=list[str])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return 0
-    if len(dims) != 1 or len(types) != 1 or len(dims[0]) > 64:
-        return 0
-    n_bytes = element_bytes(types[0])
-    for extent in dims[0]:
-        n_bytes = min(max(0, extent) * n_bytes, MAX_COUNT)
-    return n_bytes
-
-
-def _launches(found: _Found) -> tuple[int, int]:
+def _launches(found: FoundEvents, launched: np.ndarray) -> tuple[int, int]:
     """Launches of kernels up to the last one of which a kernel is known, and how many have one.
 
     What was launched after it may have begun when the window had closed. A launch into a graph
@@ -278,11 +198,11 @@ def _launches(found: _Found) -> tuple[int, int]:
     """
     if found.is_graph:
         return 0, 0
-    seen = {_key(event.args.correlation) for _, event in found.device if event.args is not None}
-    rows = sorted(
-        (span[0], correlation in seen)
-        for correlation, event in found.runtime.items()
-        if correlation is not None and _LAUNCH.search(event.name) and (span := _span(event))
-    )
-    last = max((place for place, row in enumerate(rows) if row[1]), default=len(rows) - 1)
-    return last + 1, sum(is_seen for _, is_seen in rows[: last + 1])
+    seen = {one.correlation for one in found.device}
+    launches = found.launches
+    keys = [key for key, n in launches.places.items() if launches.is_launch[n] and key is not None]
+    is_seen = np.array([key in seen for key in keys], bool)
+    at = launched[np.array([launches.places[key] for key in keys], np.int64)]
+    is_seen = is_seen[np.lexsort((is_seen, at))][np.sort(at) != NO_TIME]
+    last = int(np.flatnonzero(is_seen)[-1]) if is_seen.any() else len(is_seen) - 1
+    return last + 1, int(is_seen[: last + 1].sum())

@@ -198,8 +198,11 @@ def test_launches_and_their_kernels(events: list[Any], counts: tuple[int, int]) 
 
 
 def test_events_without_times_are_counted() -> None:
-    trace = read(kernel(1, 1), kernel(None, 2), kernel("x", 3), kernel(5, 4, dur=None))
-    assert (len(trace.slices), trace.n_unusable) == (1, 3)
+    trace = read(
+        kernel(1, 1), kernel(None, 2), kernel("x", 3), kernel(5, 4, dur=None),
+        kernel(6, 5, dur=-1), kernel(10**400, 6),
+    )  # fmt: skip
+    assert (len(trace.slices), trace.n_unusable) == (1, 5)
 
 
 WHOLE = json.dumps({"schemaVersion": 1, "traceEvents": [KERNEL]}).encode()
