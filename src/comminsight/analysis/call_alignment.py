@@ -81,8 +81,10 @@ def needed_count(op: int, count: int, out_count: int) -> int:
 
 def signature(call: CalledOp) -> Signature:
     """What has to be equal on all members of the communicator."""
-    count = needed_count(call.op, call.count, call.out_count)
-    return call.comm_id, call.op, call.dtype, call.peer, count
+    op, count = call.op, call.count
+    if op in UNEVEN or op == Op.ALL_GATHER:
+        count = needed_count(op, count, call.out_count)
+    return call.comm_id, op, call.dtype, call.peer, count
 
 
 def n_common(sequences: Sequence[Sequence[Hashable]]) -> int:

@@ -16,7 +16,7 @@ from comminsight.analysis.log_faults import (
     fault_of,
     signal_text,
 )
-from comminsight.analysis.log_index import events_with
+from comminsight.analysis.log_index import events_with, has_any, lines_of_writers
 from comminsight.analysis.log_ranks import OF_KERNEL, LogRanks, short_host
 from comminsight.model.job_evidence import JobLog
 from comminsight.model.log_event import LogCode, LogEvent, LogTail
@@ -73,25 +73,24 @@ def ends_of(logs: Sequence[JobLog], ranks: LogRanks) -> LogEnds:
     closed: dict[int, LogEvent] = {}
     statuses: dict[int, str] = {}
     unyielding: dict[int, LogEvent] = {}
-    days = job_days(logs)
-    for log in logs:
-        for event in log.events:
-            if event.code is LogCode.NCCL_COLL:  # there are many, and they tell of no end
-                seen.add(ranks.rank_of(log, event))
-                continue
-            if event.code in OF_KERNEL and is_of_other_days(event, days):
-                continue
-            for rank in _ranks_of_event(ranks, log, event):
-                seen.add(rank)
-                if event.code in ENDED_BY_OTHERS and rank >= 0:
-                    closed.setdefault(rank, event)
-                if rank >= 0 and _is_unyielding(event):
-                    unyielding.setdefault(rank, event)
-                if rank >= 0 and (status := _status(event)):
-                    statuses.setdefault(rank, status)
-                fault = _fault(event, ranks)
-                if fault is not None:
-                    lines.append(RankLine(rank, fault, event))
+    days = job_days(logs) if has_any(logs, OF_KERNEL) else {}
+    for log, event in lines_of_writers(logs):
+        if event.code is LogCode.NCCL_COLL:  # it tells of no end
+            seen.add(ranks.rank_of(log, event))
+            continue
+        if event.code in OF_KERNEL and is_of_other_days(event, days):
+            continue
+        for rank in _ranks_of_event(ranks, log, event):
+            seen.add(rank)
+            if event.code in ENDED_BY_OTHERS and rank >= 0:
+                closed.setdefault(rank, event)
+            if rank >= 0 and _is_unyielding(event):
+                unyielding.setdefault(rank, event)
+            if rank >= 0 and (status := _status(event)):
+                statuses.setdefault(rank, status)
+            fault = _fault(event, ranks)
+            if fault is not None:
+                lines.append(RankLine(rank, fault, event))
     tails = {log.file: log.tail for log in logs if log.rank >= 0}
     seen |= {log.rank for log in logs}
     return LogEnds(
@@ -108,8 +107,8 @@ def ends_of(logs: Sequence[JobLog], ranks: LogRanks) -> LogEnds:
 
 def _labelled(logs: Sequence[JobLog]) -> Iterator[str]:
     """The files in which lines of NCCL have a rank before them: a launcher put it there."""
-    for log in logs:
-        if any(event.rank >= 0 and event.code.value.startswith("nccl_") for event in log.events):
+    for log, event in lines_of_writers(logs):
+        if event.rank >= 0 and event.code.value.startswith("nccl_"):
             yield log.file
 
 

@@ -54,6 +54,30 @@ def events_with(logs: Sequence[JobLog], codes: Iterable[LogCode]) -> Iterator[Lo
     return (event for _, event in lines_with(logs, *codes))
 
 
+def lines_of_writers(logs: Sequence[JobLog]) -> Sequence[Line]:
+    """All lines in their order, each with its log; but of NCCL's calls, which may be nearly all of
+    a log, only the first of each writer: the others tell no more of who wrote them."""
+    return _lines_of_writers(SameLogs(logs))
+
+
+@functools.lru_cache(maxsize=2)
+def _lines_of_writers(key: SameLogs) -> Sequence[Line]:
+    found: list[Line] = []
+    for log in key.logs:
+        seen = set()
+        for event in log.events:
+            if event.code is LogCode.NCCL_COLL:
+                writer = (
+                    event.rank, event.pid, event.host, event.task, event.local_rank,
+                    event.comm_rank,
+                )  # fmt: skip
+                if writer in seen:
+                    continue
+                seen.add(writer)
+            found.append((log, event))
+    return found
+
+
 @functools.lru_cache(maxsize=2)  # a job, and the run that it is compared with
 def _index(key: SameLogs) -> Mapping[LogCode, Mapping[int, Line]]:
     """By code the lines by their number among those of all logs."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from comminsight.analysis.log_faults import ECHOES, TIMEOUTS
-from comminsight.analysis.log_index import SameLogs, events_with, lines_with
+from comminsight.analysis.log_index import SameLogs, events_with, lines_of_writers, lines_with
 from comminsight.analysis.log_order import apart_at_least_ns
 from comminsight.analysis.log_ranks import INIT_CODES, LogRanks, short_host
 from comminsight.model.job_evidence import JobLog
@@ -77,7 +77,7 @@ class _Shown:
     written: dict[int, Counter[LogCode]] = field(default_factory=lambda: defaultdict(Counter))
 
     def add(self, rank: int, event: LogEvent, world: int) -> None:
-        if event.code is LogCode.NCCL_COLL:  # there are many, and they tell of no phase
+        if event.code is LogCode.NCCL_COLL:  # it tells of no phase
             self.phases.setdefault(rank, InitPhase.NOT_BEGUN)
             return
         phase = _phase(event, world)
@@ -95,10 +95,9 @@ class _Shown:
 @functools.lru_cache(maxsize=2)
 def _log_init(key: SameLogs, ranks: LogRanks, patience_ns: int) -> LogInit:
     logs, shown = key.logs, _Shown()
-    for log in logs:
-        for event in log.events:
-            if (rank := ranks.rank_of(log, event)) >= 0:
-                shown.add(rank, event, ranks.world_size)
+    for log, event in lines_of_writers(logs):
+        if (rank := ranks.rank_of(log, event)) >= 0:
+            shown.add(rank, event, ranks.world_size)
     for log in logs:
         if log.rank >= 0:
             shown.phases.setdefault(log.rank, InitPhase.NOT_BEGUN)

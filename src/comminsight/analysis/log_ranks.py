@@ -12,7 +12,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from comminsight.analysis.log_index import SameLogs, lines_in_order, lines_with
+from comminsight.analysis.log_index import (
+    SameLogs,
+    lines_in_order,
+    lines_of_writers,
+    lines_with,
+)
 from comminsight.model.job_evidence import JobLog
 from comminsight.model.log_event import LogCode, LogEvent
 
@@ -129,16 +134,16 @@ def _ranks_of(key: SameLogs, world_size: int) -> LogRanks:
     )
 
 
-def processes(logs: Iterable[JobLog]) -> Iterator[ProcessLine]:
-    """The lines that processes write about themselves with their host and number."""
-    for log in logs:
-        for event in log.events:
-            host = short_host(event.host or log.host)
-            if event.code not in OF_OTHERS and event.pid > 0 and host:
-                yield log, event, (host, event.pid)
+def processes(logs: Sequence[JobLog]) -> Iterator[ProcessLine]:
+    """The lines that processes write about themselves with their host and number; of NCCL's calls
+    the first of each process."""
+    for log, event in lines_of_writers(logs):
+        host = short_host(event.host or log.host)
+        if event.code not in OF_OTHERS and event.pid > 0 and host:
+            yield log, event, (host, event.pid)
 
 
-def _telling(logs: Iterable[JobLog]) -> Iterator[ProcessLine]:
+def _telling(logs: Sequence[JobLog]) -> Iterator[ProcessLine]:
     """Of the lines of processes those of initialisation, and of all that tell the same the first:
     most lines name the same writer as the one before."""
     seen = set()
@@ -202,7 +207,9 @@ def _task_is_rank(
                 return False
     if len(of_task) < 2 or any(len(writers) > 1 for writers in of_task.values()):
         return False
-    has_launcher_inside = any(e.task >= 0 and e.local_rank > 0 for log in logs for e in log.events)
+    has_launcher_inside = any(
+        event.task >= 0 and event.local_rank > 0 for _, event in lines_of_writers(logs)
+    )
     return not has_launcher_inside
 
 
@@ -228,5 +235,5 @@ def _is_one_node(logs: Sequence[JobLog], world: int) -> bool:
     if layouts:
         return layouts == {1}
     local = {log.local_rank for log in logs}
-    local |= {event.local_rank for log in logs for event in log.events}
+    local |= {event.local_rank for _, event in lines_of_writers(logs)}
     return 0 < world == len(local - {-1}) and local - {-1} == set(range(world))

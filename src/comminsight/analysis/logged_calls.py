@@ -17,7 +17,7 @@ from comminsight.analysis.log_index import SameLogs, lines_in_order
 from comminsight.analysis.log_ranks import LogRanks
 from comminsight.model.call_history import CalledOp
 from comminsight.model.job_evidence import JobLog
-from comminsight.model.log_event import LogCode, LogEvent
+from comminsight.model.log_event import LogCode, LogEvent, LogValue
 from comminsight.model.ops import DTYPE_SIZE_BYTES, DType, Op
 
 INIT_CODES = frozenset({LogCode.NCCL_INIT_START, LogCode.NCCL_INIT_COMPLETE})
@@ -34,6 +34,7 @@ DTYPES = (
 )  # fmt: skip
 
 Process = tuple[str, str, int]  # file, host, process id
+Pointer = tuple[str, str, int, str]  # of a communicator in a process
 CommKey = tuple[str, int]  # hash or "", number of ranks
 
 
@@ -77,31 +78,33 @@ def _logged_comms(key: SameLogs, ranks: LogRanks) -> tuple[LoggedComm, ...]:
 
 
 def _by_process(logs: Sequence[JobLog], ranks: LogRanks) -> Iterator[tuple[CommKey, _Calls]]:
-    hashes: dict[tuple[Process, str], CommKey] = {}
-    lines: dict[tuple[Process, str], _Calls] = {}
+    hashes: dict[Pointer, CommKey] = {}
+    lines: dict[Pointer, _Calls] = {}
     for log, event in lines_in_order(logs, LINES):
-        process = (log.file, event.host, event.pid)
-        comm = str(event.values.get("comm", ""))
-        if event.code in INIT_CODES and "comm_hash" in event.values:
-            size = int(str(event.values.get("n_ranks", 0)))
-            hashes[process, comm] = (str(event.values["comm_hash"]), size)
-        elif event.code is LogCode.NCCL_COLL and event.values.get("op") in OPS:
-            if (process, comm) not in lines:
-                lines[process, comm] = _Calls(ranks.rank_of(log, event), [])
-            lines[process, comm].events.append(event)
-    for (process, comm), own in lines.items():
+        values = event.values
+        pointer = (log.file, event.host, event.pid, str(values.get("comm", "")))
+        if event.code is LogCode.NCCL_COLL:
+            if values.get("op") not in OPS:
+                continue
+            if (known := lines.get(pointer)) is None:
+                known = lines[pointer] = _Calls(ranks.rank_of(log, event), [])
+            known.events.append(event)
+        elif "comm_hash" in values:
+            size = int(str(values.get("n_ranks", 0)))
+            hashes[pointer] = (str(values["comm_hash"]), size)
+    for pointer, own in lines.items():
         size = int(str(own.events[0].values.get("n_ranks", 0)))
-        key = hashes.get((process, comm))
+        key = hashes.get(pointer)
         if key is not None:
             yield key, own
-        elif 1 < size == ranks.world_size and _is_alone(lines, process, size):
+        elif 1 < size == ranks.world_size and _is_alone(lines, pointer[:3], size):
             yield ("", size), own
 
 
-def _is_alone(lines: Mapping[tuple[Process, str], _Calls], process: Process, size: int) -> bool:
+def _is_alone(lines: Mapping[Pointer, _Calls], process: Process, size: int) -> bool:
     """True where the process has no second communicator of this size."""
     sizes = [
-        own.events[0].values.get("n_ranks") for (one, _), own in lines.items() if one == process
+        own.events[0].values.get("n_ranks") for one, own in lines.items() if one[:3] == process
     ]
     return sizes.count(size) == 1
 
@@ -110,22 +113,19 @@ def _comm(place: int, key: CommKey, known: Mapping[int, Sequence[LogEvent]]) -> 
     numbers = {rank: [_number(event) for event in events] for rank, events in known.items()}
     is_numbered = all(_has_no_gap(own) for own in numbers.values())
     first = max(own[0] for own in numbers.values()) if is_numbered else 0
+    meant = _Meanings()
     calls = {
-        rank: [
-            _called(place, n + 1, event)
-            for n, event in enumerate(one for one in events if _number(one) >= first)
-        ]
+        rank: _called(
+            place, [event for event, n in zip(events, numbers[rank], strict=True) if n >= first],
+            meant,
+        )
         for rank, events in known.items()
-    }
+    }  # fmt: skip
     return LoggedComm(key[0] or f"{key[1]} ranks", key[1], calls, is_numbered, bool(key[0]))
 
 
 def _number(event: LogEvent) -> int:
-    return _whole(event, "op_count", 0)
-
-
-def _whole(event: LogEvent, name: str, default: int) -> int:
-    value = event.values.get(name, default)
+    value = event.values.get("op_count", 0)
     return value if isinstance(value, int) else int(str(value))
 
 
@@ -135,12 +135,28 @@ def _has_no_gap(numbers: Sequence[int]) -> bool:
     return steps <= {0, 1} and (1 in steps or len(numbers) < 2)
 
 
-def _called(place: int, n: int, event: LogEvent) -> CalledOp:
-    op = OPS[str(event.values["op"])]
-    code = _whole(event, "datatype", -1)
-    dtype = DTYPES[code] if 0 <= code < len(DTYPES) else DType.UNKNOWN
-    count, root = _whole(event, "count", 0), _whole(event, "root", -1)
-    return CalledOp(
-        comm_id=place, match_seq=n, op=op, dtype=dtype, count=count,
-        size_bytes=count * DTYPE_SIZE_BYTES.get(dtype, 0), peer=root if op in ROOTED else -1,
-    )  # fmt: skip
+def _called(place: int, events: Sequence[LogEvent], meant: _Meanings) -> list[CalledOp]:
+    found = []
+    for n, event in enumerate(events):
+        values = event.values
+        told = values["op"], values.get("datatype", -1), values.get("count", 0)
+        op, dtype, count, size_bytes, peer = meant[(*told, values.get("root", -1))]
+        call = CalledOp(
+            comm_id=place, match_seq=n + 1, op=op, dtype=dtype, count=count,
+            size_bytes=size_bytes, peer=peer,
+        )  # fmt: skip
+        found.append(call)
+    return found
+
+
+class _Meanings(dict[tuple[LogValue, ...], tuple[Op, DType, int, int, int]]):
+    """By function, element type, count and root as a line has them: (op, dtype, count, size in
+    bytes, root). A program makes few kinds of calls, again and again."""
+
+    def __missing__(self, told: tuple[LogValue, ...]) -> tuple[Op, DType, int, int, int]:
+        op = OPS[str(told[0])]
+        code, count, root = (int(str(one)) for one in told[1:])
+        dtype = DTYPES[code] if 0 <= code < len(DTYPES) else DType.UNKNOWN
+        size_bytes = count * DTYPE_SIZE_BYTES.get(dtype, 0)
+        self[told] = found = (op, dtype, count, size_bytes, root if op in ROOTED else -1)
+        return found

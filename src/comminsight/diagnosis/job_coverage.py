@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from comminsight.analysis.log_index import lines_of_writers
 from comminsight.analysis.log_ranks import ranks_of
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.ranges import missing_ranks
@@ -11,7 +12,7 @@ from comminsight.model.verdict import Coverage
 def job_coverage(job: JobEvidence) -> Coverage:
     """Which ranks left evidence of any kind, of how many."""
     seen = {state.global_rank for state in job.hang.ranks} if job.hang is not None else set()
-    seen |= {log.rank for log in job.logs} | {e.rank for log in job.logs for e in log.events}
+    seen |= {log.rank for log in job.logs} | {e.rank for _, e in lines_of_writers(job.logs)}
     seen |= {one.global_rank for one in job.activities}
     ranks = ranks_of(job.logs, job.world_size)
     seen = (seen | set(ranks.claims)) - {-1}

@@ -1,8 +1,17 @@
 """The index gives what a walk over all lines gives, in the same order."""
 
-import pytest
+from typing import Any
 
-from comminsight.analysis.log_index import events_with, has_any, lines_in_order, lines_with
+import pytest
+from msgspec.structs import replace
+
+from comminsight.analysis.log_index import (
+    events_with,
+    has_any,
+    lines_in_order,
+    lines_of_writers,
+    lines_with,
+)
 from comminsight.model.job_evidence import JobLog
 from comminsight.model.log_event import LogCode, LogEvent
 
@@ -30,6 +39,20 @@ def test_lines_of_several_codes_come_code_after_code() -> None:
     assert [event for _, event in lines_with(LOGS, INIT, COLL)] == list(
         events_with(LOGS, {INIT, COLL})
     )
+
+
+WRITERS = [{"rank": 1}, {"pid": 7}, {"host": "n1"}, {"task": 2}, {"local_rank": 3}]
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_of_calls_the_first_of_each_writer_is_among_the_lines_of_writers(
+    writer: dict[str, Any],
+) -> None:
+    own = log("a", COLL, INIT, COLL, INIT, COLL, COLL)
+    events = [replace(event, **writer) if event.line > 4 else event for event in own.events]
+    logs = (replace(own, events=tuple(events)), log("b", WARN, COLL, COLL))
+    found = [(event.file, event.line) for _, event in lines_of_writers(logs)]
+    assert found == [("a", 1), ("a", 2), ("a", 4), ("a", 5), ("b", 1), ("b", 2)]
 
 
 def test_other_logs_with_the_same_place_in_memory_are_not_mixed_up() -> None:

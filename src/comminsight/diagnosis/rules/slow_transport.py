@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from comminsight.analysis.bandwidth import usable
+from comminsight.analysis.log_index import events_with
 from comminsight.analysis.port_rates import is_up
 from comminsight.diagnosis import codes_data as codes
 from comminsight.diagnosis.claim import Claim
@@ -50,5 +51,4 @@ def slow_transport_rule(job: JobEvidence) -> Iterator[Claim]:
 
 
 def _networks(job: JobEvidence) -> Iterator[LogEvent]:
-    for log in job.logs:
-        yield from (one for one in log.events if one.code is LogCode.NCCL_NETWORK)
+    return events_with(job.logs, {LogCode.NCCL_NETWORK})
