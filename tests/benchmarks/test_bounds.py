@@ -1,6 +1,6 @@
 """The goals of the benchmarks, held at three times the cost: a fall-back shows, a busy machine not.
 
-CPU time, but where one waits for several processes, and small sizes; ``make bench`` prints the
+CPU time (of all processes) and small sizes; ``make bench`` prints the
 real numbers.
 """
 
@@ -160,7 +160,7 @@ def test_a_verdict_from_dumps_takes_seconds(
     cost, bare_s, report = diagnosis.dumps_cost(tmp_path, repeats=2)
     told(capsys, f"{label}: {cost}, {cost.cpu_s / bare_s:.1f} times unpickling alone")
     assert report.verdicts[0].culprits == (late,)
-    assert cost.wall_s <= SLACK * diagnosis.GOALS_S[label]
+    assert cost.cpu_s <= SLACK * diagnosis.GOALS_S[label]
     assert cost.cpu_s <= diagnosis.MAX_RATIOS[label] * bare_s
 
 
@@ -170,7 +170,7 @@ def test_a_verdict_from_a_thousand_logs_takes_seconds(
     diagnosis.write_logs(tmp_path, 1024, 100)
     cost, _ = diagnosis.files_cost(tmp_path, repeats=1)
     told(capsys, f"{diagnosis.LOGS}: {cost}")
-    assert cost.wall_s <= SLACK * diagnosis.GOALS_S[diagnosis.LOGS]
+    assert cost.cpu_s <= SLACK * diagnosis.GOALS_S[diagnosis.LOGS]
 
 
 def test_logs_of_a_thousand_ranks_with_many_events_are_read_and_judged_in_seconds(
@@ -180,7 +180,7 @@ def test_logs_of_a_thousand_ranks_with_many_events_are_read_and_judged_in_second
     read, judged, verdicts = diagnosis.split_cost(tmp_path)
     told(capsys, f"{diagnosis.CALL_LOGS}: read {read}, judged {judged}")
     assert verdicts[0].coverage.ranks_seen == 1024
-    assert read.wall_s + judged.wall_s <= SLACK * diagnosis.CALL_LOGS_GOAL_S
+    assert read.cpu_s + judged.cpu_s <= SLACK * diagnosis.CALL_LOGS_GOAL_S
 
 
 @pytest.mark.parametrize("n_absent", [1, 4096])
