@@ -7,8 +7,8 @@ time of all of them.
 
 Run: ``python benchmarks/diagnosis.py``. The best or the median of three. The 1,024 dumps are of
 TP 8 x PP 8 x DP 16; each entry has the ten frames of its call site, and one rank has stopped in the
-last step. Dumps are also held against unpickling the same bytes and nothing else, in the same run: that tells
-how fast the machine is just now.
+last step. Dumps are also held against unpickling the same bytes and nothing else, in the same run:
+that tells how fast the machine is just now.
 """
 
 from __future__ import annotations
