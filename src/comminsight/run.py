@@ -36,6 +36,7 @@ from comminsight.model.verdict import Coverage, Message, Verdict
 from comminsight.model.views import OpStories, StepOps, TemplateScore
 from comminsight.pipeline.calibration import RunCalibration
 from comminsight.pipeline.coverage import run_coverage, run_tally
+from comminsight.pipeline.data_quality import with_data
 from comminsight.pipeline.devices import devices
 from comminsight.pipeline.facts import ENDED, run_facts
 from comminsight.pipeline.final_view import final_view, with_places
@@ -281,6 +282,7 @@ class Run:
         n_steps = len(self.aligned_steps)
         verdicts = explained(verdicts, self.loaded, self.trace, n_steps)
         verdicts = doubted(with_losses(verdicts, self.sessions, n_steps), self.sessions)
+        verdicts = with_data(verdicts, self.sessions, self.trace, coverage)
         step_view = self.calibration.state.view
         facts = msgspec.structs.replace(self.facts, clock=clock, step_view=step_view)
         made = run_report(

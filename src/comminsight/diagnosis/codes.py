@@ -13,6 +13,7 @@ from comminsight.diagnosis import (
     codes_groups,
     codes_link,
     codes_logs,
+    codes_records,
     codes_speed,
     codes_trace,
 )
@@ -301,6 +302,7 @@ CODES: dict[str, tuple[str, ...]] = {
     **codes_groups.CODES,
     **codes_link.CODES,
     **codes_logs.CODES,
+    **codes_records.CODES,
     **codes_speed.CODES,
     **codes_trace.CODES,
 }
