@@ -20,6 +20,7 @@ from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.report import REPORT_SCHEMA_VERSION, RunFacts, RunReport
 from comminsight.model.verdict import Message, Verdict
 from comminsight.pipeline.job_evidence import gather
+from comminsight.pipeline.rare_collection import rare_collection
 
 
 def diagnose(
@@ -33,10 +34,11 @@ def diagnose(
     places = [Path(path) for path in paths]
     if recorded is not None and not places:
         return recorded
-    job = gather(places, world_size=world_size or _world_of(recorded)).job
-    if recorded is not None:
-        job = replace(job, told=recorded.verdicts)
-    verdicts, notes = judged(job)
+    with rare_collection():
+        job = gather(places, world_size=world_size or _world_of(recorded)).job
+        if recorded is not None:
+            job = replace(job, told=recorded.verdicts)
+        verdicts, notes = judged(job)
     if recorded is not None:
         joined = replace(recorded, verdicts=verdicts, notes=(*recorded.notes, *notes))
         return with_whole_chains(joined)
