@@ -10,15 +10,16 @@ from pathlib import Path
 
 from comminsight.analysis.trace_order import kept_apart
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.codes_trace import TRACE_EVENTS, TRACE_ORDER
+from comminsight.diagnosis.codes_trace import TRACE_COMPUTE, TRACE_EVENTS, TRACE_ORDER
 from comminsight.errors import InputError
-from comminsight.format.kineto import NEXT_STEP, read_kineto
 from comminsight.format.kineto_trace import UnusableTraceError
-from comminsight.model.activity import Activity, LaunchCount
+from comminsight.model.activity import Activity, LaunchCount, NumberedOps
 from comminsight.model.device_trace import DeviceTrace
 from comminsight.model.job_evidence import UnreadFile
 from comminsight.model.verdict import Message
-from comminsight.pipeline.regular_file import open_regular
+from comminsight.pipeline.ascend_profiles import read_ascend_profiles
+from comminsight.pipeline.inspector_files import inspector_evidence
+from comminsight.pipeline.trace_files import TraceKind, UnknownDatabaseError, by_kind, read_traces
 from comminsight.semantics.trace_activities import activities_of, launches_of
 
 
@@ -31,45 +32,58 @@ class TraceEvidence:
     world_size: int = 0
     unread: tuple[UnreadFile, ...] = ()
     missing: tuple[Message, ...] = ()
+    numbered: tuple[NumberedOps, ...] = ()
+    is_inspected: bool = False  # records of NCCL's Inspector were read
 
     @property
     def is_any(self) -> bool:
         """True where a trace tells something."""
-        return bool(self.activities or self.launches)
+        return bool(self.activities or self.launches or self.is_inspected)
 
 
 def read_trace(path: Path) -> DeviceTrace:
-    """One trace; raises InputError for what is none, OSError for a file that vanished."""
-    opened = open_regular(path)
-    if opened is None:
-        raise InputError("is no file", path=str(path), next_step=NEXT_STEP)
-    with opened as stream:
-        return read_kineto(stream, path=str(path))
+    """The first trace of one file; raises InputError for what is none, OSError for a file that
+    vanished."""
+    return read_traces(path)[0]
 
 
 def trace_evidence(paths: Iterable[Path]) -> TraceEvidence:
     """The evidence in ``paths``. Left out and named are files that do not read, that do not tell
     their rank beside others, and those of a rank that two of them claim for the same time."""
-    traces, unread = _read(paths)
+    files = by_kind(paths)
+    traces, unread = _read(files[TraceKind.FILE])
+    missing: list[Message] = []
+    for profile in read_ascend_profiles(files[TraceKind.ASCEND]):
+        traces += profile.traces
+        unread += profile.unread
+        if profile.bare:
+            ranks = [one.global_rank for one in profile.bare]
+            missing.append(message(TRACE_COMPUTE, ranks=ranks))
+    inspected = inspector_evidence(files[TraceKind.INSPECTOR])
     usable, doubted = _by_one_rank(traces)
     activities, apart = kept_apart([one for trace in usable for one in activities_of(trace)])
-    worlds = {trace.world_size for trace in usable} - {0}
+    worlds = {*(trace.world_size for trace in usable), inspected.world_size} - {0}
     return TraceEvidence(
         activities=tuple(activities),
         launches=tuple(_launches(usable)),
         world_size=worlds.pop() if len(worlds) == 1 else 0,
-        unread=(*unread, *doubted),
-        missing=tuple(_missing(usable, apart)),
+        unread=(*unread, *doubted, *inspected.unread),
+        missing=(*_missing(usable, apart), *missing, *inspected.missing),
+        numbered=inspected.numbered,
+        is_inspected=bool(inspected.processes),
     )
 
 
 def _read(paths: Iterable[Path]) -> tuple[list[DeviceTrace], list[UnreadFile]]:
-    traces, unread = [], []
+    traces: list[DeviceTrace] = []
+    unread: list[UnreadFile] = []
     for path in paths:
         try:
-            traces.append(read_trace(path))
+            traces += read_traces(path)
         except UnusableTraceError as error:
             unread.append(UnreadFile(file=str(path), reason=Message(error.reason)))
+        except UnknownDatabaseError:
+            unread.append(UnreadFile(file=str(path), reason=Message("unread.unknown_form")))
         except (InputError, OSError):
             unread.append(UnreadFile(file=str(path), reason=Message("unread.damaged")))
     return traces, unread

@@ -1,0 +1,103 @@
+"""SQLite files from outside: read only, one statement at a time, nothing of them is run.
+
+A file may hold views, triggers and functions; only plain tables are looked at, and an authorizer
+refuses everything but reading columns. Tables and columns that are absent are told as absent.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+from comminsight.errors import InputError
+
+MAGIC = b"SQLite format 3\x00"
+MAX_VALUE_BYTES = 1 << 24
+MAX_STEPS = 20_000  # calls of the progress handler, each of which is STEP_SIZE instructions
+STEP_SIZE = 1_000_000
+_ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE})
+
+
+def is_sqlite(head: bytes) -> bool:
+    """Whether a file that begins so is an SQLite database."""
+    return head.startswith(MAGIC)
+
+
+class SqliteFile:
+    """The tables of one file; to be closed, or used as a context manager.
+
+    Raises InputError naming the file for what cannot be read, here and in ``rows``.
+    """
+
+    def __init__(self, path: str, *, next_step: str) -> None:
+        self._path, self._next_step = path, next_step
+        self._n_steps = 0
+        try:
+            place = f"file:{quote(path)}?mode=ro&immutable=1"
+            self._base = sqlite3.connect(place, uri=True, isolation_level=None)
+            self._base.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
+            self._base.text_factory = _text
+            self._base.set_progress_handler(self._step, STEP_SIZE)
+            self._base.execute("PRAGMA trusted_schema=OFF")
+            names = self._base.execute("SELECT name FROM sqlite_master WHERE type='table'")
+            self.tables = {str(name): self._columns(str(name)) for (name,) in names.fetchall()}
+            self._base.set_authorizer(_authorize)
+        except sqlite3.Error as error:
+            raise self._refused(error) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        self._base.close()
+
+    def rows(self, table: str, columns: Sequence[str], *, limit: int) -> Iterator[tuple[Any, ...]]:
+        """The rows of ``columns``, None in those that the table lacks; none where there is no such
+        table. Raises InputError for more than ``limit``."""
+        own = self.tables.get(table)
+        if own is None:
+            return
+        listed = ", ".join(_name(one) if one in own else "NULL" for one in columns)
+        try:
+            cursor = self._base.execute(f"SELECT {listed} FROM {_name(table)}")  # noqa: S608
+            for n, row in enumerate(cursor):
+                if n >= limit:
+                    said = f"more than {limit:,} rows in {table}"
+                    raise InputError(said, path=self._path, next_step=self._next_step)
+                yield row
+        except sqlite3.Error as error:
+            raise self._refused(error) from error
+
+    def _columns(self, table: str) -> frozenset[str]:
+        found = self._base.execute(f"PRAGMA table_info({_name(table)})")
+        return frozenset(str(row[1]) for row in found)
+
+    def _step(self) -> int:
+        self._n_steps += 1
+        return int(self._n_steps > MAX_STEPS)
+
+    def _refused(self, error: sqlite3.Error) -> InputError:
+        return InputError(
+            f"is no SQLite file that can be read: {error}", path=self._path,
+            next_step=self._next_step,
+        )  # fmt: skip
+
+
+def _authorize(action: int, *_: object) -> int:
+    return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
+
+
+def _name(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
