@@ -14,10 +14,10 @@ from pathlib import Path
 from comminsight.errors import InputError
 from comminsight.format.expanding import GZIP, ZSTD, expanded_head
 from comminsight.format.flight_recorder import is_flight_recorder
-from comminsight.format.kineto import is_kineto
 from comminsight.format.log_lines import UTF16
 from comminsight.format.ras import is_ras
 from comminsight.format.safe_pickle import is_pickle
+from comminsight.pipeline.trace_files import is_trace
 
 HEAD_BYTES = 1 << 16
 CONTROLS = bytes((*range(9), *range(14, 27)))  # no text has them
@@ -78,7 +78,7 @@ def form_of(head: bytes) -> FileForm:
     """What a file is that begins with ``head``; text of no other form is a log."""
     if not head.strip(b"\0 \r\n\t"):
         return FileForm.EMPTY
-    if is_kineto(head):  # its header has keys of Flight Recorder dumps
+    if is_trace(head):  # its header has keys of Flight Recorder dumps
         return FileForm.TRACE
     if is_flight_recorder(head):
         return FileForm.FLIGHT_RECORDER

@@ -54,6 +54,7 @@ def gather(paths: Sequence[Path], *, world_size: int = 0) -> GatheredEvidence:
         logs=lives,
         activities=traces.activities,
         launches=traces.launches,
+        numbered=traces.numbered,
         world_size=job.world_size or traces.world_size,
         missing=(*job.missing, *_left_out(logs, lives), *traces.missing),
         ras=tuple(answers),
