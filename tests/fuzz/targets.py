@@ -28,17 +28,23 @@ from comminsight.format.pickle_layouts import Layouts
 from comminsight.format.ras import is_ras, parse_ras
 from comminsight.format.safe_pickle import load_plain
 from comminsight.format.unfolding import unfolded_size
+from comminsight.model.counters import CounterSeries
+from comminsight.model.host_facts import GidEntry, PortState
 from comminsight.model.ops import Op
 from comminsight.pipeline.flight_recorder_event import flight_event, flight_job
 from comminsight.pipeline.flight_recorder_files import RankDump, possible_ranks
 from comminsight.pipeline.flight_recorder_groups import join_groups
+from comminsight.pipeline.host_files import hosts_in, is_host_file
 from comminsight.semantics.trace_activities import activities_of
 from tests.builders.activities import comm, compute
 from tests.builders.flight_recorder import Call, FlightJob, Group, parallel_job, torch_pickle
+from tests.builders.host_files import counter_table, devinfo, ibstat, show_gids
 from tests.builders.kineto import COALESCED, OLD_TORCH, TEXTUAL, TORCH, rank_trace
 from tests.builders.logs import WRAPS, samples
 from tests.builders.ras import TEXT_BEHIND, TEXT_DEAD, ras_comm, ras_json, ras_missing, ras_rank
 from tests.fuzz import mutation
+from tests.unit.format.test_nccl_tests import row as nccl_row
+from tests.unit.format.test_nccl_tests import table as nccl_table
 
 MAX_UNFOLDED = 1 << 20
 SHARE_JUDGED = 0.03
@@ -118,6 +124,11 @@ def read_trace(data: bytes, rng: random.Random) -> None:
     kept_apart(list(activities_of(trace)))
 
 
+def read_host_file(data: bytes, _: random.Random) -> None:
+    is_host_file(data)
+    hosts_in(data, "node1.ibstat")
+
+
 def read_compressed(data: bytes, _: random.Random) -> None:
     expanded_head(data)
     expanded_bytes(data, max_bytes=1 << 22)
@@ -151,6 +162,17 @@ def traces() -> list[bytes]:
     return [json.dumps(rank_trace(0, 2, step, style)).encode() for style in styles]
 
 
+def host_files() -> list[bytes]:
+    ports = PortState(host="n1", device="mlx5_0", rate_gbs=50, active_mtu_bytes=4096)
+    gids = [GidEntry(host="n1", device="mlx5_0", index=k, gid="fe80::1", kind="v2") for k in (0, 1)]
+    series = CounterSeries(
+        host="n1", device="mlx5_0", counter="symbol_error", unit="", times_ns=(1, 2), values=(0, 3)
+    )
+    test = nccl_table(16, nccl_row(1 << 26, 90.0, 1.875), before="./all_reduce_perf")
+    texts = (ibstat(ports), devinfo(ports), show_gids(gids), counter_table([series]), test)
+    return [text.encode() for text in texts]
+
+
 JSON_DUMPS = [json.dumps(dump).encode() for dump in DUMPS]
 KNOWN_DUMPS = frozenset([*pickles()[: len(DUMPS)], *JSON_DUMPS])
 TARGETS = (
@@ -161,6 +183,7 @@ TARGETS = (
     Target("RAS, JSON", read_answer, answers_json(), mutation.JSON, 7),
     Target("RAS, text", read_answer, [TEXT_BEHIND.encode(), TEXT_DEAD.encode()], mutation.TEXT, 4),
     Target("trace", read_trace, traces(), mutation.JSON, 8),
+    Target("host file", read_host_file, host_files(), mutation.TEXT, 6),
     Target("compressed", read_compressed, [gzip.compress(one) for one in logs()[:9]], mutation.ANY,
            3),
 )  # fmt: skip

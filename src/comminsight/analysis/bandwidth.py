@@ -128,7 +128,7 @@ def _populations(rows: Iterable[BandwidthRow]) -> list[list[BandwidthRow]]:
     kinds: dict[tuple[object, ...], dict[int, dict[Path, list[BandwidthRow]]]] = {}
     for row in usable(rows):
         kind = (
-            row.run, row.op, len(row.ranks), len(row.hosts), len(row.devices), row.algorithm,
+            row.run, row.op, row.n_members, len(row.hosts), len(row.devices), row.algorithm,
             row.protocol, row.transport, row.chunk_bytes,
         )  # fmt: skip
         sizes = kinds.setdefault(kind, defaultdict(lambda: defaultdict(list)))

@@ -68,7 +68,7 @@ def fits_around(
 
 def _fit(rows: Sequence[BandwidthRow]) -> AlphaBeta | None:
     sizes = np.array([row.size_bytes for row in rows], float)
-    factors = np.array([bus_factor(row.op, len(row.ranks)) for row in rows])
+    factors = np.array([bus_factor(row.op, row.n_members) for row in rows])
     return fit_alpha_beta(sizes, sizes * factors / [row.busbw_gbs for row in rows])
 
 

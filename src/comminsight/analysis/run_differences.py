@@ -142,7 +142,7 @@ def _by_kind(
 ) -> dict[tuple[int, int, int, int], list[BandwidthRow]]:
     found: dict[tuple[int, int, int, int], list[BandwidthRow]] = defaultdict(list)
     for row in usable(rows):
-        found[row.op, len(row.ranks), len(row.hosts), row.size_bytes].append(row)
+        found[row.op, row.n_members, len(row.hosts), row.size_bytes].append(row)
     return found
 
 

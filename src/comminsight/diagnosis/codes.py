@@ -11,6 +11,7 @@ from comminsight.diagnosis import (
     codes_calls,
     codes_data,
     codes_groups,
+    codes_host,
     codes_link,
     codes_logs,
     codes_records,
@@ -305,6 +306,7 @@ CODES: dict[str, tuple[str, ...]] = {
     **codes_records.CODES,
     **codes_speed.CODES,
     **codes_trace.CODES,
+    **codes_host.CODES,
 }
 
 MEASURES: tuple[str, ...] = (

@@ -12,7 +12,8 @@ class BandwidthRow(msgspec.Struct, frozen=True, kw_only=True):
 
     ``busbw_gbs`` is the median over ``n_ops``; ``low_gbs`` and ``high_gbs`` hold the middle 90 %
     (0: not told). ``run`` tells runs that are compared with each other apart. ``hosts`` and
-    ``devices`` name what the traffic used where it is known.
+    ``devices`` name what the traffic used where it is known. ``n_ranks`` is how many there were
+    where they are none of the job: those of a test count from 0 whoever runs it.
     """
 
     op: int  # Op
@@ -33,6 +34,12 @@ class BandwidthRow(msgspec.Struct, frozen=True, kw_only=True):
     ceiling_gbs: float = 0.0  # what the ports or the topology allow, 0 unknown
     first_step: int = -1
     last_step: int = -1
+    n_ranks: int = 0
+
+    @property
+    def n_members(self) -> int:
+        """How many ranks the ops joined, 0 unknown."""
+        return self.n_ranks or len(self.ranks)
 
 
 def bus_factor(op: int, n_ranks: int) -> float:

@@ -24,10 +24,15 @@ from comminsight.pipeline.rare_collection import rare_collection
 
 
 def diagnose(
-    paths: Sequence[Path | str], *, world_size: int = 0, recorded: RunReport | None = None
+    paths: Sequence[Path | str],
+    *,
+    world_size: int = 0,
+    recorded: RunReport | None = None,
+    baseline: Sequence[Path] = (),
 ) -> RunReport:
     """The report on the files and folders in ``paths``; ``recorded`` is that of the job's own run
-    directory, where there is one: its verdicts are held against what the files say.
+    directory, where there is one: its verdicts are held against what the files say. ``baseline``
+    are the files of another run of the same job, for the question what has changed.
 
     Raises InputError where nothing can be read.
     """
@@ -36,6 +41,8 @@ def diagnose(
         return recorded
     with rare_collection():
         job = gather(places, world_size=world_size or _world_of(recorded)).job
+        if baseline:
+            job = replace(job, baseline=gather(baseline).job)
         if recorded is not None:
             job = replace(job, told=recorded.verdicts)
         verdicts, notes = judged(job)

@@ -5,6 +5,7 @@ A folder is searched through, links in it are not followed. What is of no known 
 
 from __future__ import annotations
 
+import re
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -17,14 +18,17 @@ from comminsight.format.flight_recorder import is_flight_recorder
 from comminsight.format.log_lines import UTF16
 from comminsight.format.ras import is_ras
 from comminsight.format.safe_pickle import is_pickle
+from comminsight.pipeline.host_files import is_host_file
 from comminsight.pipeline.trace_files import is_trace
 
 HEAD_BYTES = 1 << 16
 CONTROLS = bytes((*range(9), *range(14, 27)))  # no text has them
 MAX_DEPTH = 6
+LOG_WORDS = re.compile(rb"\bNCCL (?:INFO|WARN) ")
 MAX_FILES = 100_000
 NEXT_STEP = (
-    "give logs, Flight Recorder dumps, answers of ncclras, profiler traces, or folders of them"
+    "give logs, Flight Recorder dumps, answers of ncclras, profiler traces, tables of nccl-tests, "
+    "of ports or of counters, or folders of them"
 )
 
 
@@ -34,6 +38,7 @@ class FileForm(StrEnum):
     FLIGHT_RECORDER = "flight_recorder"
     RAS = "ras"
     TRACE = "trace"
+    HOST = "host"
     LOG = "log"
     EMPTY = "empty"
     UNKNOWN = "unknown"
@@ -47,7 +52,13 @@ class EvidenceFiles:
     ras: list[Path] = field(default_factory=list)
     traces: list[Path] = field(default_factory=list)
     logs: list[Path] = field(default_factory=list)
+    hosts: list[Path] = field(default_factory=list)
     unknown: list[tuple[Path, str]] = field(default_factory=list)  # with the code of the reason
+
+    @property
+    def is_any(self) -> bool:
+        """True where one of them may tell something."""
+        return bool(self.dumps or self.ras or self.traces or self.logs or self.hosts)
 
 
 def sorted_files(paths: Iterable[Path]) -> EvidenceFiles:
@@ -59,17 +70,20 @@ def sorted_files(paths: Iterable[Path]) -> EvidenceFiles:
     found = EvidenceFiles()
     places = {
         FileForm.FLIGHT_RECORDER: found.dumps, FileForm.RAS: found.ras, FileForm.LOG: found.logs,
-        FileForm.TRACE: found.traces,
+        FileForm.TRACE: found.traces, FileForm.HOST: found.hosts,
     }  # fmt: skip
     for path in dict.fromkeys(_files(paths)):
         try:
-            form = form_of(_head(path))
+            head = _head(path)
+            form = form_of(head)
         except OSError:
             found.unknown.append((path, "unread.unreadable"))
             continue
         if form in places:
             places[form].append(path)
-        elif form is FileForm.UNKNOWN:
+        if form is FileForm.HOST and LOG_WORDS.search(head):  # a test that ran with NCCL_DEBUG
+            found.logs.append(path)
+        if form is FileForm.UNKNOWN:
             found.unknown.append((path, "unread.unknown_form"))
     return found
 
@@ -86,6 +100,8 @@ def form_of(head: bytes) -> FileForm:
         return FileForm.RAS
     if is_pickle(head):
         return FileForm.UNKNOWN
+    if is_host_file(head):
+        return FileForm.HOST
     return FileForm.LOG if _is_text(head) else FileForm.UNKNOWN
 
 

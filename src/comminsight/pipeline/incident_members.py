@@ -28,6 +28,7 @@ from comminsight.format.safe_pickle import is_pickle, load_plain
 from comminsight.format.unfolding import unfolded_size
 from comminsight.model.report import RunReport
 from comminsight.pipeline.evidence_files import HEAD_BYTES, FileForm, form_of
+from comminsight.pipeline.host_files import hosts_in
 from comminsight.pipeline.masking import HOST_KEYS, Masker
 
 MAX_FILE_BYTES = 1 << 30
@@ -180,6 +181,9 @@ def _learn_by_readers(data: bytes, part: Part, learner: Masker) -> None:
     try:
         if is_ras(data):
             _learn_hosts(msgspec.to_builtins(parse_ras(data)), learner)
+        elif form_of(data[:HEAD_BYTES]) is FileForm.HOST:
+            for host in hosts_in(data, part.path.name):
+                learner.learn_host(host)
         elif form_of(data[:HEAD_BYTES]) is FileForm.LOG:
             for event in LogReader(io.BytesIO(data), file=str(part.path)):
                 if event.host:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from comminsight.model.ras import RasReading
 from comminsight.model.verdict import Message
 from comminsight.pipeline.evidence_files import NEXT_STEP, EvidenceFiles, sorted_files
 from comminsight.pipeline.flight_recorder import flight_evidence
+from comminsight.pipeline.host_files import host_evidence, read_host_file
 from comminsight.pipeline.job_logs import read_log, read_logs
 from comminsight.pipeline.ras_store import read_ras
 from comminsight.pipeline.traces import read_trace, trace_evidence
@@ -31,22 +32,24 @@ class GatheredEvidence:
 
 
 def gather(paths: Sequence[Path], *, world_size: int = 0) -> GatheredEvidence:
-    """The evidence in ``paths``: Flight Recorder dumps, logs, answers of RAS, profiler traces, or
-    folders of them.
+    """The evidence in ``paths``: Flight Recorder dumps, logs, answers of RAS, profiler traces,
+    tables of nccl-tests, ports, GIDs and counters, or folders of them.
 
     ``world_size`` is needed where nothing names all ranks. Files that cannot be read are named in
     the evidence. Raises InputError where nothing can be read at all.
     """
     files = sorted_files(paths)
-    if not (files.dumps or files.ras or files.logs or files.traces):
+    if not files.is_any:
         named = ", ".join(map(str, paths))
         raise InputError("holds nothing that can be judged", path=named, next_step=NEXT_STEP)
     logs, unread = read_logs(files.logs)
     answers, unread_ras = _answers(files.ras)
     traces = trace_evidence(files.traces)
-    if not (logs or answers or files.dumps or traces.is_any):
+    hosts = host_evidence(files.hosts)
+    is_other = bool(logs or answers or traces.is_any or hosts.is_any)
+    if not (is_other or files.dumps):
         _refuse(files)
-    job = _of_dumps(files.dumps, world_size, is_needed=not (logs or answers or traces.is_any))
+    job = _of_dumps(files.dumps, world_size, is_needed=not is_other)
     odd = [UnreadFile(file=str(path), reason=Message(code)) for path, code in files.unknown]
     lives = last_life(logs)
     job = replace(
@@ -55,10 +58,13 @@ def gather(paths: Sequence[Path], *, world_size: int = 0) -> GatheredEvidence:
         activities=traces.activities,
         launches=traces.launches,
         numbered=traces.numbered,
+        hosts=hosts.facts,
+        counters=tuple(hosts.counters),
+        bandwidth=tuple(hosts.bandwidth),
         world_size=job.world_size or traces.world_size,
-        missing=(*job.missing, *_left_out(logs, lives), *traces.missing),
+        missing=(*job.missing, *_left_out(logs, lives), *traces.missing, *hosts.missing),
         ras=tuple(answers),
-        unread=(*job.unread, *unread, *unread_ras, *traces.unread, *odd),
+        unread=(*job.unread, *unread, *unread_ras, *traces.unread, *hosts.unread, *odd),
     )
     return GatheredEvidence(job, files)
 
@@ -88,9 +94,11 @@ def _refuse(files: EvidenceFiles) -> None:
     """Raises what is wrong with the first file, where none can be read."""
     for path in files.ras:
         read_ras(path)
-    for path, read in [
-        *((path, read_log) for path in files.logs), *((path, read_trace) for path in files.traces)
-    ]:  # fmt: skip
+    readers: list[tuple[Path, Callable[[Path], object]]] = [
+        *((path, read_log) for path in files.logs), *((path, read_trace) for path in files.traces),
+        *((path, read_host_file) for path in files.hosts),
+    ]  # fmt: skip
+    for path, read in readers:
         try:
             read(path)
         except OSError as error:
