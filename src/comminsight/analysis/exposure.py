@@ -85,3 +85,12 @@ def exposed_by_class(
             hidden = compute.get((one.global_rank, one.step), EMPTY)
             sums[one.op, one.comm_label] += length_ns(without(row, hidden))
     return sums
+
+
+def imbalance_ratio(exposed: Iterable[float]) -> float | None:
+    """How much more the largest is than the median, 0 where all are equal; None with fewer than two
+    ranks, or where the median is 0: nothing to compare with."""
+    values = np.array(list(exposed), float)
+    if len(values) < 2 or np.median(values) <= 0:
+        return None
+    return float(values.max() / np.median(values) - 1)
