@@ -52,13 +52,11 @@ def trace_evidence(paths: Iterable[Path]) -> TraceEvidence:
     their rank beside others, and those of a rank that two of them claim for the same time."""
     files = by_kind(paths)
     traces, unread = _read(files[TraceKind.FILE])
-    missing: list[Message] = []
+    bare: list[int] = []
     for profile in read_ascend_profiles(files[TraceKind.ASCEND]):
         traces += profile.traces
         unread += profile.unread
-        if profile.bare:
-            ranks = [one.global_rank for one in profile.bare]
-            missing.append(message(TRACE_COMPUTE, ranks=ranks))
+        bare += [one.global_rank for one in profile.bare]
     inspected = inspector_evidence(files[TraceKind.INSPECTOR])
     usable, doubted = _by_one_rank(traces)
     activities, apart = kept_apart([one for trace in usable for one in activities_of(trace)])
@@ -68,7 +66,7 @@ def trace_evidence(paths: Iterable[Path]) -> TraceEvidence:
         launches=tuple(_launches(usable)),
         world_size=worlds.pop() if len(worlds) == 1 else 0,
         unread=(*unread, *doubted, *inspected.unread),
-        missing=(*_missing(usable, apart), *missing, *inspected.missing),
+        missing=(*_missing(usable, apart, bare), *inspected.missing),
         numbered=inspected.numbered,
         is_inspected=bool(inspected.processes),
     )
@@ -133,9 +131,13 @@ def _launches(traces: Sequence[DeviceTrace]) -> Iterator[LaunchCount]:
         yield LaunchCount(global_rank=rank, n_launches=n_launches, n_kernels=n_kernels)
 
 
-def _missing(traces: Sequence[DeviceTrace], apart: Iterable[str]) -> Iterator[Message]:
+def _missing(
+    traces: Sequence[DeviceTrace], apart: Iterable[str], bare: Sequence[int]
+) -> Iterator[Message]:
     for trace in traces:
         if trace.n_unusable:
             yield message(TRACE_EVENTS, n=trace.n_unusable, source=trace.file)
     if n_apart := len(frozenset(apart)):
         yield message(TRACE_ORDER, n=n_apart)
+    if bare:
+        yield message(TRACE_COMPUTE, ranks=sorted(bare))
