@@ -24,6 +24,7 @@ from tests.cases import (
     class_14a_flight_recorder,
     class_14c_ras,
     class_14d_traces,
+    class_14e_inspector,
     class_15_exposed,
     class_16_serving,
 )
@@ -70,15 +71,15 @@ CASES: tuple[FieldCase, ...] = (
     *class_14_data.CASES,
     *class_14c_ras.CASES,
     *class_14d_traces.CASES,
+    *class_14e_inspector.CASES,
     *class_15_exposed.CASES,
     *class_16_serving.CASES,
 )
 
 NOT_COVERED: dict[int, str] = {
     98: "about the log of a long-running agent, which is not there yet",
-    112: "about reading a million proxy records of the Inspector in bounded memory: no reader yet",
-    113: "about times of single channels, which no evidence of a job holds (that an op lasts from "
-    "its first channel's start to its last one's stop is tested where it is recorded)",
+    113: "no verdict is about single channels (that an op lasts from its first channel's start to "
+    "its last one's stop is tested where it is recorded, and where the Inspector's lines are read)",
     116: "what CUDA graphs hide from a capture cannot be told from groups that are not used",
     126: "about files that viewers refuse: no trace is exported yet",
 }
