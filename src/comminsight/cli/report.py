@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from comminsight.cli.choices import Clock, FailOn, Lang
-from comminsight.cli.sources import at_path, is_files, judged
+from comminsight.cli.sources import at_path, is_judged_by_records, judged
 from comminsight.cli.typed import call, progress, terminal_width, write_output
 from comminsight.errors import ExitCode
 from comminsight.model.report import RunReport
@@ -53,13 +53,13 @@ def report(
     progress(f"reading {run}")
     folders = [templates] if templates else []
     with opened(run) as places:
-        if len(places) == 1 and not is_files(places[0]):
+        if is_judged_by_records(places):
             made = open_run(places[0], template_folders=folders).report(
                 clock=clock.value, ras=answers
             )
             made = at_path(made, [run])
-        else:  # an incident of files, or of a run with files beside it
-            with judged([run], template_folders=folders) as found:
+        else:  # an incident of files, a run with files beside it, or an imported one
+            with judged([run, *(ras or ())], template_folders=folders) as found:
                 made = found.report
     show_report(made, lang=lang, is_json=json)
     return exit_code(made, fail_on=fail_on, is_strict=strict)

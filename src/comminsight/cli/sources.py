@@ -12,6 +12,8 @@ from msgspec.structs import replace
 from comminsight.errors import InputError, UsageError
 from comminsight.model.report import RunReport
 from comminsight.pipeline.diagnose import diagnose
+from comminsight.pipeline.import_report import report_imported
+from comminsight.pipeline.import_run import read_import
 from comminsight.pipeline.incident import FILES_FOLDER
 from comminsight.pipeline.incident_open import all_opened
 from comminsight.pipeline.layout import run_paths
@@ -29,10 +31,14 @@ class Judged:
 
 @contextmanager
 def judged(
-    paths: Sequence[Path], *, world_size: int = 0, template_folders: Sequence[Path] = ()
+    paths: Sequence[Path],
+    *,
+    world_size: int = 0,
+    template_folders: Sequence[Path] = (),
+    baseline: Sequence[Path] = (),
 ) -> Iterator[Judged]:
     """The verdicts on ``paths``, as ``report`` gives them of a run and ``diagnose`` of anything;
-    incident files stay unpacked inside the block.
+    incident files stay unpacked inside the block. ``baseline`` are files of another run.
 
     Raises UsageError for two run directories, InputError for what cannot be read.
     """
@@ -40,7 +46,14 @@ def judged(
         runs, files = split_runs(places)
         run = open_run(runs[0], template_folders=template_folders) if runs else None
         recorded = run.report() if run is not None else None
-        made = diagnose(files, world_size=world_size, recorded=recorded)
+        manifest = read_import(runs[0]) if runs else None
+        if recorded is not None and manifest is not None:
+            made = report_imported(
+                recorded, runs[0], manifest,
+                files=files, baseline=baseline, world_size=world_size,
+            )  # fmt: skip
+        else:
+            made = diagnose(files, world_size=world_size, recorded=recorded, baseline=baseline)
         yield Judged(at_path(made, paths), run, tuple(files))
 
 
@@ -67,6 +80,12 @@ def is_run(path: Path) -> bool:
 def is_files(place: Path) -> bool:
     """True for the folder of files that an incident without a run is unpacked into."""
     return place.name == FILES_FOLDER and not is_run(place)
+
+
+def is_judged_by_records(places: Sequence[Path]) -> bool:
+    """True for one run of our own recorders; an imported one is judged by the files it keeps."""
+    is_one = len(places) == 1 and not is_files(places[0])
+    return is_one and read_import(places[0]) is None
 
 
 def at_path(made: RunReport, paths: Sequence[Path]) -> RunReport:

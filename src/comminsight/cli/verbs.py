@@ -23,6 +23,10 @@ VERBS: dict[str, Verb] = {
         "comminsight.cli.diagnose",
         "say why a job hung or failed, from dumps, logs, answers of RAS, a run, in any mix",
     ),
+    "import": Verb(
+        "comminsight.cli.import_run",
+        "make a run of profiler traces, dumps and logs, so that every verb takes them",
+    ),
     "explain": Verb(
         "comminsight.cli.explain", "explain one verdict: its chain, how it was told, what is open"
     ),

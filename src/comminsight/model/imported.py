@@ -31,7 +31,7 @@ class ImportedRank:
     ``COMM_DTYPE`` rows.
 
     ``seq`` counts from 1 in order of start; ``op_seq`` and ``match_seq`` are 0 nowhere. Ops of two
-    ranks are matched by ``comm_hash`` and ``match_seq``: a reader that cannot tell which op is which
+    ranks match by ``comm_hash`` and ``match_seq``: a reader that cannot tell which op is which
     on another rank gives the communicator a hash of its own. ``n_read`` = ops + ``n_bad`` + all of
     ``dropped`` (by name, why they are not in ``ops``). ``inferred`` names columns that the source
     does not state. -1 and 0 are unknown, as in a session.

@@ -1,4 +1,4 @@
-"""Profiler traces as op records: the collectives that their kernels stand for."""
+"""Profiler traces and Inspector records as op records of our own layout."""
 
 from __future__ import annotations
 
@@ -6,8 +6,15 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from comminsight.model.imported import ImportedRank
+from comminsight.pipeline.inspector_files import inspector_ranks
+from comminsight.pipeline.trace_files import TraceKind, by_kind
 from comminsight.pipeline.traces import trace_evidence
 from comminsight.semantics.imported_ops import ops_by_rank
+
+
+def recorded_ranks(paths: Iterable[Path]) -> tuple[ImportedRank, ...]:
+    """The ranks of which NCCL's Inspector wrote records."""
+    return inspector_ranks(by_kind(paths)[TraceKind.INSPECTOR])
 
 
 def trace_ranks(paths: Iterable[Path]) -> tuple[ImportedRank, ...]:

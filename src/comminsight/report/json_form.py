@@ -14,6 +14,7 @@ import msgspec
 
 from comminsight.model.calibration import CalibrationHistory, CalibrationView
 from comminsight.model.checkup import Checkup
+from comminsight.model.imported import IMPORT_SCHEMA, ImportManifest
 from comminsight.model.metadata import METADATA_SCHEMA_VERSION, RunMetadata
 from comminsight.model.pairs_view import RankPairs
 from comminsight.model.report import REPORT_SCHEMA_VERSION, RunReport, StepRow
@@ -112,6 +113,11 @@ def what_if_json(report: WhatIfReport) -> bytes:
     return _document(report)
 
 
+def import_json(manifest: ImportManifest) -> bytes:
+    """What an imported run was made of, and what became of every op."""
+    return _document(manifest)
+
+
 def verdict_json(report: RunReport, number: int) -> bytes:
     """One verdict of a report, counted from 1, as the report has it."""
     return _document(report.verdicts[number - 1])
@@ -125,6 +131,7 @@ def metadata_json(metadata: RunMetadata) -> bytes:
 SCHEMAS: dict[str, tuple[type[msgspec.Struct], str, str]] = {
     "run-report": (RunReport, "CommInsight run report", REPORT_SCHEMA_VERSION),
     "verdict": (Verdict, "CommInsight verdict", REPORT_SCHEMA_VERSION),
+    "import": (ImportManifest, "CommInsight import", IMPORT_SCHEMA),
     "run-metadata": (RunMetadata, "CommInsight run metadata", METADATA_SCHEMA_VERSION),
 }
 
