@@ -47,6 +47,8 @@ class Event(msgspec.Struct, gc=False):
 
 def whole_number(value: Any, limit: int) -> int:
     """``value`` as a number in 0 ... limit - 1, also where it is written as text; else -1."""
+    if type(value) is int:  # nearly always
+        return value if 0 <= value < limit else -1
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
         value = int(value)
     if isinstance(value, float) and math.isfinite(value) and value.is_integer():

@@ -133,18 +133,21 @@ class FoundEvents:
             self._add_call(event)
 
     def _add_launch(self, event: Event) -> None:
-        name, found = event.name, self.launches
+        name, args, found = event.name, event.args, self.launches
         if event.pid != self._last_process:
             self._see_process(event)
-        is_launch, is_graph = self._runtime.get(name) or self._runtime.setdefault(
-            name, (_LAUNCH.search(name) is not None, _GRAPH.search(name) is not None)
-        )
-        self.is_graph |= is_graph
-        if event.args is None:
+        kind = self._runtime.get(name)
+        if kind is None:
+            kind = self._runtime[name] = bool(_LAUNCH.search(name)), bool(_GRAPH.search(name))
+        if kind[1]:
+            self.is_graph = True
+        if args is None:
             return
-        found.places[key_of(event.args.correlation)] = found.times.add(event)
+        found.places[key_of(args.correlation)] = len(found.threads)
+        found.times.stamps.append(event.ts)
+        found.times.durations.append(event.dur)
         found.threads.append(self._thread(event))
-        found.is_launch.append(is_launch)
+        found.is_launch.append(kind[0])
 
     def _thread(self, event: Event) -> Any:
         """The thread of a host event: one object for all of it."""

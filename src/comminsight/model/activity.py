@@ -17,7 +17,7 @@ class ActivityKind(StrEnum):
     OTHER = "other"
 
 
-class Activity(msgspec.Struct, frozen=True, kw_only=True):
+class Activity(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One interval on one stream of a rank. ``end_ns`` 0: it had not ended."""
 
     global_rank: int

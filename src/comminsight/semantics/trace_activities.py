@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from comminsight.model.activity import Activity, ActivityKind, LaunchCount
 from comminsight.model.device_trace import CollectiveCall, DeviceTrace, SliceSource, TraceSlice
@@ -34,25 +35,46 @@ def activities_of(trace: DeviceTrace) -> Iterator[Activity]:
     launched outside all of them is left out: the window cuts through it."""
     is_lone = _is_one_group(trace)
     has_steps = any(one.step >= 0 for one in trace.slices)
+    classes: dict[tuple[object, ...], _Class] = {}
     for one in trace.slices:
         if has_steps and one.step < 0:
             continue
-        kind, is_library = kind_of(one)
-        is_comm = kind is ActivityKind.COMMUNICATION
-        call = one.call if is_comm and one.call is not None else _NO_CALL
+        key = one.source, one.name, one.call, one.stream
+        if (found := classes.get(key)) is None:
+            found = classes[key] = _class_of(one, trace, is_lone=is_lone)
         yield Activity(
             global_rank=trace.global_rank,
-            kind=kind,
+            kind=found.kind,
             name=one.name,
             start_ns=one.start_ns,
             end_ns=one.end_ns,
             stream=one.stream,
-            op=(call.op or op_of_kernel(one.name)) if is_comm else Op.UNKNOWN,
-            size_bytes=call.size_bytes,
-            comm_label=_label(call, one, trace, is_lone=is_lone) if is_comm else "",
+            op=found.op,
+            size_bytes=found.size_bytes,
+            comm_label=found.label,
             step=one.step,
-            is_library=is_library,
+            is_library=found.is_library,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Class:
+    """What is the same of all intervals of one name, call and stream."""
+
+    kind: ActivityKind
+    is_library: bool
+    op: Op
+    size_bytes: int
+    label: str
+
+
+def _class_of(one: TraceSlice, trace: DeviceTrace, *, is_lone: bool) -> _Class:
+    kind, is_library = kind_of(one)
+    if kind is not ActivityKind.COMMUNICATION:
+        return _Class(kind, is_library, Op.UNKNOWN, 0, "")
+    call = one.call or _NO_CALL
+    label = _label(call, one, trace, is_lone=is_lone)
+    return _Class(kind, is_library, call.op or op_of_kernel(one.name), call.size_bytes, label)
 
 
 def launches_of(trace: DeviceTrace) -> Iterator[LaunchCount]:
