@@ -19,8 +19,8 @@ def diagnose(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            help="logs, Flight Recorder dumps, answers of ncclras, a run directory, an incident "
-            "file, or folders",
+            help="logs, Flight Recorder dumps, answers of ncclras, profiler traces, tables of "
+            "nccl-tests and of ports, a run directory, an incident file, or folders",
             readable=False,  # the reader says what to do, and that it is bad input
         ),
     ],
@@ -31,6 +31,10 @@ def diagnose(
             min=0, max=MAX_MEMBERS, help="number of ranks, where nothing of the last is at hand"
         ),
     ] = 0,
+    baseline: Annotated[
+        list[Path] | None,
+        typer.Option(help="files of another run of the same job: what has changed since"),
+    ] = None,
     lang: Annotated[Lang, typer.Option(help="language")] = Lang.EN,
     json: Annotated[bool, typer.Option("--json", help="the report as JSON")] = False,
     fail_on: Annotated[
@@ -42,7 +46,7 @@ def diagnose(
 ) -> int:
     """Say why a job hung or failed, who caused it, and what is not known, from what it left."""
     progress(f"reading {', '.join(map(str, paths))}")
-    with judged(paths, world_size=world_size) as found:
+    with judged(paths, world_size=world_size, baseline=baseline or ()) as found:
         made = found.report
     show_report(made, lang=lang, is_json=json)
     return exit_code(made, fail_on=fail_on, is_strict=strict)
