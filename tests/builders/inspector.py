@@ -14,8 +14,8 @@ def inspector_text(
     rank: int, n_ranks: int, numbers: Iterable[int], *, version: str = "v4.0",
     op: str = "AllReduce", size_bytes: int = 1 << 20, n_proxy: int = 0, per_dump: int = 50,
 ) -> bytes:  # fmt: skip
-    """One process with the ops ``numbers`` of one communicator; ``n_proxy`` lines of the proxy stand
-    behind each op, in versions that have them."""
+    """One process with the ops ``numbers`` of one communicator; in versions that have them,
+    ``n_proxy`` lines of the proxy stand behind each op."""
     header = {"id": "0xabc", "comm_name": "WORLD", "rank": rank, "n_ranks": n_ranks, "nnodes": 2}
     lines: list[dict[str, Any]] = []
     serials = list(numbers)

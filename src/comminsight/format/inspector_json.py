@@ -17,7 +17,7 @@ import numpy as np
 
 from comminsight.errors import InputError
 from comminsight.format.expanding import expanded
-from comminsight.format.inspector_bytes import MARGIN
+from comminsight.format.inspector_bytes import MARGIN, Bytes
 from comminsight.format.inspector_columns import block_columns
 from comminsight.format.inspector_rows import (
     BAD_LINE,
@@ -42,6 +42,7 @@ TORN_LINE = "inspector.torn_line"
 DROPPED = "inspector.dropped"  # by the plugin, as it says itself
 _RECORDS = ("coll_perf", "p2p_perf")
 _FORMS = (b'"coll_perf"', b'"p2p_perf"', b'"dump_stats"', b'"proxy_trace"')
+_PROXY_LINE = b'{"proxy_trace":{'
 _UNBOUNDED = 1 << 62
 
 
@@ -144,7 +145,7 @@ class _Reading:
         self.n_lines += len(begins)
         found = block_columns(text, begins, ends)
         if found is None:
-            self._keep(self._rows(text, zip(begins.tolist(), ends.tolist(), strict=True)))
+            self._keep(self._streamed(text, begins, ends))
             return
         self.counts[NOT_FINITE] += found.n_not_finite
         self._set_contexts(found.rows, found.head_places, found.heads)
@@ -202,6 +203,21 @@ class _Reading:
     def _rows(self, text: bytes, spans: Iterable[tuple[int, int]]) -> np.ndarray:
         found = (self._row(text[begin:end]) for begin, end in spans)
         return np.array([row for row in found if row is not None], ROW_DTYPE)
+
+    def _streamed(self, text: bytes, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """The rows of lines in any mix; those of a proxy, mostly many, are counted together."""
+        block = Bytes(text)
+        is_proxy = block.begins_with(begins, _PROXY_LINE) & block.begins_with(ends - 2, b"}}")
+        counts = np.cumsum(is_proxy)
+        kept = np.flatnonzero(~is_proxy)
+        skipped = np.diff(counts[kept], prepend=0).tolist()
+        rows = []
+        for begin, end, n in zip(begins[kept].tolist(), ends[kept].tolist(), skipped, strict=True):
+            self._left -= n
+            rows.append(self._row(text[begin:end]))
+        self._left -= int(counts[-1]) - sum(skipped)
+        self.counts[PROXY] += int(counts[-1])
+        return np.array([row for row in rows if row is not None], ROW_DTYPE)
 
     def _row(self, line: bytes) -> tuple[Any, ...] | None:
         if not line.strip():
