@@ -7,6 +7,7 @@ INPUT_WAIT = "evidence.input_wait"
 LOAD_MOVES = "evidence.load_moves"
 MISSING_HOST_STACKS = "missing.host_stacks"
 MISSING_INPUT_WAITS = "missing.input_waits"
+MISSING_DESIGN = "missing.design"
 RECORD_INPUT = "action.record_input"
 CHECK_COLLECTOR = "action.check_collector"
 CHECK_INPUT = "action.check_input"
@@ -21,6 +22,8 @@ CODES: dict[str, tuple[str, ...]] = {
     LOAD_MOVES: ("n_match", "n_hit", "ratio", "n_ranks"),
     MISSING_HOST_STACKS: (),
     MISSING_INPUT_WAITS: ("ranks",),
+    # ranks that are slow together, and the place in the layout that they happen to be
+    MISSING_DESIGN: ("ranks", "place"),
     RECORD_INPUT: (),
     CHECK_COLLECTOR: (),
     CHECK_INPUT: ("ranks",),

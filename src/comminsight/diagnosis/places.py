@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from comminsight.model.measures import StragglerMeasures
+from comminsight.model.ops import Backend
+from comminsight.model.topology import Communicator
 
 ALIKE_RATIO = 0.5  # the least delayed rank of a place against the most delayed
 OUTSIDE_RATIO = 0.5  # the typical rank elsewhere against the least delayed of the place
 UNIFORM_HIT_RATIO = 0.9  # of the steps
+MAX_CHANCE = 0.1  # that ranks which are slow for any reason are a place as it were by design
+MAX_CHANCE_SHARED = 0.01  # where ranks may share cores, so that several are slow for one reason
 
 
 @dataclass(frozen=True, slots=True)
 class UniformPlace:
-    """A place whose ranks are all delayed, all alike and nearly always; the most costly first."""
+    """A place whose ranks are all delayed, all alike and nearly always; the most costly first.
+    ``chance``: of as many ranks drawn at random being all of some place of this size."""
 
     place: str
     columns: tuple[int, ...]
     n_hit: int
     cost_ns: float
+    chance: float = 0.0
 
 
 def uniform_place(measures: StragglerMeasures, needed_ns: float) -> UniformPlace | None:
@@ -46,8 +53,25 @@ def uniform_place(measures: StragglerMeasures, needed_ns: float) -> UniformPlace
         is_lasting = n_hit >= UNIFORM_HIT_RATIO * len(low) and costs_ns.max() >= needed_ns
         if is_lasting and is_alike and is_theirs:
             ordered = tuple(columns[i] for i in np.argsort(-costs_ns, kind="stable"))
-            return UniformPlace(place, ordered, n_hit, float(costs_ns.max()))
+            chance = _chance(measures.coords, len(columns))
+            return UniformPlace(place, ordered, n_hit, float(costs_ns.max()), chance)
     return None
+
+
+def may_share_cores(hosts: Sequence[str], communicators: Sequence[Communicator]) -> bool:
+    """True for ranks of one host that do not compute on GPUs, as far as is known."""
+    return len(set(hosts)) == 1 and all(one.backend is not Backend.NCCL for one in communicators)
+
+
+def is_by_design(found: UniformPlace, *, may_share_cores: bool) -> bool:
+    """Whether that these ranks are one place tells anything. Of four ranks any two nearly always
+    are one, so that two that are slow together, on one core or by chance, look like a stage."""
+    return found.chance <= (MAX_CHANCE_SHARED if may_share_cores else MAX_CHANCE)
+
+
+def _chance(coords: Sequence[str], size: int) -> float:
+    places = {tuple(columns) for _, columns in _places(coords) if len(columns) == size}
+    return len(places) / math.comb(len(coords), size)
 
 
 def members_of(measures: StragglerMeasures, place: str) -> list[int]:

@@ -14,10 +14,16 @@ import numpy as np
 from msgspec.structs import replace
 
 from comminsight.analysis.changepoint import find_shift
-from comminsight.diagnosis import codes
+from comminsight.diagnosis import codes, codes_speed
 from comminsight.diagnosis.basis import MIN_STEPS, complete_steps, missing_basis, step_times_ns
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.places import UniformPlace, alone_in_stage, uniform_place
+from comminsight.diagnosis.places import (
+    UniformPlace,
+    alone_in_stage,
+    is_by_design,
+    may_share_cores,
+    uniform_place,
+)
 from comminsight.diagnosis.recurrence import (
     Episode,
     Recurrence,
@@ -82,7 +88,7 @@ def judge_straggler(
     ]
     uniform = uniform_place(used, MIN_COST_RATIO * step_ns)
     if uniform is not None and {e.column for e in own} <= set(uniform.columns):
-        return _imbalance_verdict(used, coverage, uniform)
+        return _of_place(used, coverage, uniform, communicators)
     if own:
         return _straggler_verdict(used, coverage, own, needed_ns)
     is_mixed = bool(found) and _own_share(used, found[0]) > 1 - OWN_SHARE
@@ -137,6 +143,21 @@ def _rivals(used: StragglerMeasures, main: Episode, named: Sequence[int]) -> lis
     if n_led[list(named)].sum() < LEAD_RATIO * len(excess_ns):
         is_close |= n_led == np.delete(n_led, list(named)).max(initial=0)
     return [int(column) for column in np.flatnonzero(is_close) if column not in named]
+
+
+def _of_place(
+    used: StragglerMeasures,
+    coverage: Coverage,
+    found: UniformPlace,
+    communicators: Sequence[Communicator],
+) -> Verdict:
+    """LOAD_IMBALANCE of the place, where ranks that are slow for another reason would hardly be
+    just those of a place."""
+    if is_by_design(found, may_share_cores=may_share_cores(used.hosts, communicators)):
+        return _imbalance_verdict(used, coverage, found)
+    ranks = sorted(int(used.global_ranks[column]) for column in found.columns)
+    doubt = message(codes_speed.MISSING_DESIGN, ranks=ranks, place=found.place)
+    return _silent(Cause.NO_VERDICT, coverage, missing=[doubt])
 
 
 def _imbalance_verdict(used: StragglerMeasures, coverage: Coverage, found: UniformPlace) -> Verdict:

@@ -149,6 +149,42 @@ def test_a_stage_that_is_slow_as_a_whole_is_imbalance_and_not_a_straggler() -> N
     assert verdict.next_actions[0].params == {"place": "pp1"}
 
 
+@pytest.mark.parametrize(
+    ("coords", "place", "is_told"),
+    [
+        (COORDS, "pp1", True),  # 6 of the 70 fours are places
+        (COORDS[:4], "tp1", False),  # 4 of the 6 pairs
+        ([f"pp{r // 2} dp{r % 2}" for r in range(8)], "pp3", False),  # 4 of the 28 pairs
+        ([f"pp{r // 2} dp{r % 2}" for r in range(16)], "pp3", True),  # 8 of the 120
+        ([f"pp{r // 3} dp{r % 3}" for r in range(6)], "pp1", True),  # 2 of the 20 threes
+    ],
+)
+def test_ranks_that_are_a_place_as_soon_by_chance_are_no_imbalance(
+    coords: list[str], place: str, is_told: bool
+) -> None:
+    slow = [rank for rank, text in enumerate(coords) if place in text.split()]
+    measures = quiet(n_ranks=len(coords), coords=coords)
+    for rank in slow:
+        measures = late(measures, rank, 6)
+    world = comm(0, range(len(coords)), CommRole.GLOBAL)
+    nccl = msgspec.structs.replace(world, backend=Backend.NCCL)
+    verdict = judge_straggler(measures, (nccl,), coverage(len(coords)))
+    told = (Cause.LOAD_IMBALANCE, tuple(slow)) if is_told else (Cause.NO_VERDICT, ())
+    assert (verdict.cause, verdict.culprits) == told
+    assert is_told or [m.code for m in verdict.missing] == ["missing.design"]
+
+
+@pytest.mark.parametrize("backend", [Backend.GLOO, Backend.UNKNOWN])
+def test_ranks_of_one_host_may_share_a_core(backend: Backend) -> None:
+    """Four of eight that are slow together are told as a stage only where none shares a core."""
+    measures = replace(quiet(coords=COORDS), hosts=("one",) * 8)
+    for rank in (4, 5, 6, 7):
+        measures = late(measures, rank, 6)
+    for kind, cause in ((backend, Cause.NO_VERDICT), (Backend.NCCL, Cause.LOAD_IMBALANCE)):
+        world = msgspec.structs.replace(WORLD, backend=kind)
+        assert judge_straggler(measures, (world,), coverage()).cause is cause
+
+
 def test_one_replica_that_is_slow_is_a_straggler_and_not_imbalance() -> None:
     verdict = judge(late(quiet(coords=COORDS), 5, 12))
     assert (verdict.cause, verdict.culprits) == (Cause.COMPUTE_STRAGGLER, (5,))
