@@ -36,6 +36,10 @@ VERBS: dict[str, Verb] = {
     "steps": Verb(
         "comminsight.cli.steps", "list the training steps, their phases, and what changed"
     ),
+    "exposed": Verb(
+        "comminsight.cli.exposed",
+        "say which communication no compute hides, by op, rank and step",
+    ),
     "whatif": Verb(
         "comminsight.cli.whatif", "say what a step would gain if a part behaved like its peers"
     ),

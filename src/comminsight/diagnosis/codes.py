@@ -10,6 +10,7 @@ from __future__ import annotations
 from comminsight.diagnosis import (
     codes_calls,
     codes_data,
+    codes_exposed,
     codes_groups,
     codes_host,
     codes_link,
@@ -307,6 +308,7 @@ CODES: dict[str, tuple[str, ...]] = {
     **codes_speed.CODES,
     **codes_trace.CODES,
     **codes_host.CODES,
+    **codes_exposed.CODES,
 }
 
 MEASURES: tuple[str, ...] = (

@@ -14,6 +14,7 @@ import msgspec
 
 from comminsight.model.calibration import CalibrationHistory, CalibrationView
 from comminsight.model.checkup import Checkup
+from comminsight.model.exposed import ExposedReport
 from comminsight.model.imported import IMPORT_SCHEMA, ImportManifest
 from comminsight.model.metadata import METADATA_SCHEMA_VERSION, RunMetadata
 from comminsight.model.pairs_view import RankPairs
@@ -106,6 +107,11 @@ def template_scores_json(scores: Sequence[TemplateScore]) -> bytes:
 def template_view_json(view: TemplateView) -> bytes:
     """How the templates were chosen, scored and checked; sentences are codes."""
     return _document(view)
+
+
+def exposed_json(report: ExposedReport) -> bytes:
+    """Where communication time goes."""
+    return _document(report)
 
 
 def what_if_json(report: WhatIfReport) -> bytes:

@@ -1,0 +1,36 @@
+"""Message codes of ``comminsight exposed``; see codes.py."""
+
+from __future__ import annotations
+
+NO_COMMUNICATION = "evidence.no_communication"
+NO_COMMUNICATION_NAMED = "evidence.no_communication_named"
+MISSING_COMPUTE = "missing.compute"
+MISSING_SIZES = "missing.op_sizes"
+MISSING_OWNER = "missing.exposed_owner"
+ADVICE_ALL_REDUCE = "action.exposed_all_reduce"
+ADVICE_ALL_GATHER = "action.exposed_all_gather"
+ADVICE_REDUCE_SCATTER = "action.exposed_reduce_scatter"
+ADVICE_ALL_TO_ALL = "action.exposed_all_to_all"
+ADVICE_OTHER = "action.exposed_other"
+ADVICE_STARTUP = "action.exposed_startup"
+ADVICE_FREQUENCY = "action.exposed_frequency"
+ADVICE_BANDWIDTH = "action.exposed_bandwidth"
+
+CODES: dict[str, tuple[str, ...]] = {
+    # several ranks, and no communication found in their traces: by the kernels that were seen
+    NO_COMMUNICATION: ("n_ranks", "n_kernels"),
+    NO_COMMUNICATION_NAMED: ("n_ranks", "n_kernels", "names"),
+    # nothing computes in what was given
+    MISSING_COMPUTE: (),
+    # ops of fewer than three sizes, or of unknown ones: startup and transfer are not told apart
+    MISSING_SIZES: ("ops",),
+    # whose lateness made an op wait
+    MISSING_OWNER: (),
+    # what to look at first for a collective
+    ADVICE_ALL_REDUCE: (), ADVICE_ALL_GATHER: (), ADVICE_REDUCE_SCATTER: (),
+    ADVICE_ALL_TO_ALL: (), ADVICE_OTHER: (),
+    # what its time goes into
+    ADVICE_STARTUP: ("ratio",),
+    ADVICE_FREQUENCY: ("n_calls", "ratio"),
+    ADVICE_BANDWIDTH: ("ratio",),
+}  # fmt: skip

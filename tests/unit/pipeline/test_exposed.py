@@ -1,0 +1,89 @@
+"""The whole report: hotspot, what is odd, what is not known; from traces and from records."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from comminsight.errors import InputError
+from comminsight.model.activity import Activity
+from comminsight.model.exposed import ExposureSource
+from comminsight.model.ops import Op
+from comminsight.pipeline.exposed import exposed_in_files, exposed_report
+from comminsight.report.exposed_text import render_exposed
+from comminsight.report.json_form import exposed_json
+from tests.builders.activities import comm, compute
+from tests.builders.kineto import TORCH, rank_trace
+
+
+def two_ranks() -> list[Activity]:
+    return [
+        one
+        for rank in range(2)
+        for one in (
+            compute(rank, 0, 300),
+            comm(rank, Op.ALL_REDUCE, 250, 100 + 100 * rank, size_bytes=4096),
+            comm(rank, Op.ALL_GATHER, 600, 10, size_bytes=64),
+        )
+    ]
+
+
+def test_the_hotspot_is_that_with_the_most_exposed_time() -> None:
+    report = exposed_report(two_ranks(), ExposureSource.TRACE, world_size=2)
+    first, second = report.ops
+    assert (first.op, first.exposed_ns, second.op, second.exposed_ns) == (
+        "all_reduce", 200_000, "all_gather", 20_000,
+    )  # fmt: skip
+    assert first.share_ratio == pytest.approx(200 / 220)
+    assert first.overlap_ratio == pytest.approx(100 / 300)
+    assert (report.rank_imbalance_observed, len(report.steps)) == (True, 1)
+    assert [one.exposed_ns for one in report.ranks] == [60_000, 160_000]
+    text = render_exposed(report)
+    assert "all_reduce has the most exposed time: 200 us over 2 ranks, 91%" in text
+    assert render_exposed(report, lang="zh") != text
+    assert json.loads(exposed_json(report))["ops"][0]["op"] == "all_reduce"
+
+
+def test_no_communication_of_several_ranks_is_a_finding_and_no_percentage() -> None:
+    trace = [compute(rank, 0, 300) for rank in range(2)]
+    report = exposed_report(trace, ExposureSource.TRACE, world_size=2)
+    assert [one.code for one in report.findings] == ["evidence.no_communication"]
+    text = render_exposed(report)
+    assert "No communication found" in text
+    assert "0%" not in text
+
+
+def test_one_rank_alone_may_have_none() -> None:
+    report = exposed_report([compute(0, 0, 300)], ExposureSource.TRACE, world_size=1)
+    assert (report.findings, report.rank_imbalance_ratio) == ((), None)
+
+
+def test_without_compute_nothing_is_told_of_overlap() -> None:
+    trace = [one for one in two_ranks() if one.op]
+    report = exposed_report(trace, ExposureSource.RECORDS, world_size=2)
+    assert {one.overlap_ratio for one in (*report.ops, *report.ranks)} == {None}
+    assert "missing.compute" in {one.code for one in report.missing}
+
+
+def test_labels_of_one_rank_alone_name_no_communicator() -> None:
+    trace = [comm(rank, Op.ALL_REDUCE, 0, 10, comm_label=f"stream {rank}") for rank in range(2)]
+    trace += [comm(rank, Op.ALL_REDUCE, 20, 10, comm_label="tp") for rank in range(2)]
+    report = exposed_report(trace, ExposureSource.TRACE, world_size=2)
+    assert {one.comm_label: one.n_calls for one in report.ops} == {"": 2, "tp": 2}
+
+
+def test_traces_on_disk(tmp_path: Path) -> None:
+    for rank in range(2):
+        own = [one for one in two_ranks() if one.global_rank == rank]
+        (tmp_path / f"{rank}.json").write_text(json.dumps(rank_trace(rank, 2, own, TORCH)))
+    report = exposed_in_files([tmp_path])
+    assert (report.source, report.world_size) == (ExposureSource.TRACE, 2)
+    assert (report.ops[0].op, report.ops[0].exposed_ns) == ("all_reduce", 200_000)
+
+
+def test_what_is_no_trace_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "x.log").write_text("step 1\n")
+    with pytest.raises(InputError, match="no trace with device activities"):
+        exposed_in_files([tmp_path])
