@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from comminsight.model.counters import CounterSeries
-from comminsight.model.host_facts import GidEntry, HostFacts, PortState
+from comminsight.model.host_facts import GidEntry, HostFacts, NvLinkState, PortState
 
 One = TypeVar("One")
 
@@ -57,6 +57,17 @@ def show_gids(gids: Iterable[GidEntry]) -> str:
     return "\n".join(
         ["DEV\tPORT\tINDEX\tGID\tIPv4\tVER\tDEV", *rows, f"n_gids_found={len(rows)}\n"]
     )
+
+
+def nvlink(states: Iterable[NvLinkState]) -> str:
+    lines = []
+    for device, own in _by(states, lambda state: state.device).items():
+        number = str(device).removeprefix("gpu")
+        lines.append(f"GPU {number}: NVIDIA H100 80GB HBM3 (UUID: GPU-{number}f3)")
+        lines += [
+            f"\t Link {one.link}: {'26.562 GB/s' if one.is_up else '<inactive>'}" for one in own
+        ]
+    return "\n".join(lines) + "\n"
 
 
 def counter_table(counters: Iterable[CounterSeries]) -> str:

@@ -19,6 +19,7 @@ from comminsight.model.host_facts import (
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.verdict import Cause
 from tests.builders.flight_recorder import Call, FlightJob, Group, write_dumps
+from tests.builders.host_files import nvlink
 from tests.builders.nccl_job import NcclJob
 from tests.cases.class_07_bandwidth import row, run_of
 from tests.cases.field_case import Expected, FieldCase, Scene
@@ -123,24 +124,23 @@ def hidden_tree(folder: Path, *, n_gpus: int, n_nics: int, host: str, n_nodes: i
 def half_seated(folder: Path, *, n_gpus: int, gpu: int, n_links: int, n_down: int) -> Scene:
     """C78: a job freezes, and links of one GPU are down. In the twin the same number of links is
     down on each: they were never connected."""
-    fault = stuck_on_one_node(folder / "dumps", n_gpus, "P2P/IPC", "all_reduce")
 
-    def links(odd: set[int]) -> HostFacts:
-        return HostFacts(
-            nvlinks=tuple(
-                NvLinkState(
-                    host="node0", device=f"gpu{g}", link=i, is_up=not (g in odd and i < n_down)
-                )
-                for g in range(n_gpus)
-                for i in range(n_links)
-            )
-        )
+    def files(name: str, odd: set[int]) -> Path:
+        place = folder / name
+        stuck_on_one_node(place, n_gpus, "P2P/IPC", "all_reduce")
+        states = [
+            NvLinkState(host="node0", device=f"gpu{g}", link=i, is_up=not (g in odd and i < n_down))
+            for g in range(n_gpus)
+            for i in range(n_links)
+        ]
+        (place / "node0.nvlink").write_text(nvlink(states))
+        return place
 
     told = (codes.NVLINK_DOWN, codes.SEAT_BRIDGE)
     return Scene(
-        replace(fault, hosts=links({gpu})),
+        files("fault", {gpu}),
         Expected((Cause.P2P_BLOCKED, Cause.SLOW_LINK), (), told=told, places=(f"node0/gpu{gpu}",)),
-        replace(fault, hosts=links(set(range(n_gpus)))),
+        files("twin", set(range(n_gpus))),
         Expected((Cause.ALL_PRESENT_STUCK,)),
     )
 

@@ -43,6 +43,7 @@ from tests.builders.kineto import COALESCED, OLD_TORCH, TEXTUAL, TORCH, rank_tra
 from tests.builders.logs import WRAPS, samples
 from tests.builders.ras import TEXT_BEHIND, TEXT_DEAD, ras_comm, ras_json, ras_missing, ras_rank
 from tests.fuzz import mutation
+from tests.unit.format.test_gpu_links import NVLINK, TOPO
 from tests.unit.format.test_nccl_tests import row as nccl_row
 from tests.unit.format.test_nccl_tests import table as nccl_table
 
@@ -169,7 +170,9 @@ def host_files() -> list[bytes]:
         host="n1", device="mlx5_0", counter="symbol_error", unit="", times_ns=(1, 2), values=(0, 3)
     )
     test = nccl_table(16, nccl_row(1 << 26, 90.0, 1.875), before="./all_reduce_perf")
-    texts = (ibstat(ports), devinfo(ports), show_gids(gids), counter_table([series]), test)
+    texts = (
+        ibstat(ports), devinfo(ports), show_gids(gids), counter_table([series]), test, NVLINK, TOPO,
+    )  # fmt: skip
     return [text.encode() for text in texts]
 
 

@@ -1,4 +1,5 @@
-"""What tools printed of hosts and links: bandwidth tables, ports, GIDs, counters over time."""
+"""What tools printed of hosts and links: bandwidth tables, ports, GIDs, counters over
+time, NVLinks and paths between devices."""
 
 from __future__ import annotations
 
@@ -17,11 +18,20 @@ from comminsight.diagnosis.codes_host import (
 from comminsight.errors import InputError
 from comminsight.format.counter_table import is_counter_table, parse_counter_table
 from comminsight.format.expanding import expanded_bytes
+from comminsight.format.gpu_links import is_gpu_links, parse_gpu_links
 from comminsight.format.ib_ports import is_ib_ports, parse_ib_ports
 from comminsight.format.nccl_tests import is_nccl_tests, parse_nccl_tests
 from comminsight.model.bandwidth import BandwidthRow
 from comminsight.model.counters import CounterSeries
-from comminsight.model.host_facts import GidEntry, HostFacts, PortState
+from comminsight.model.host_facts import (
+    DevicePath,
+    GidEntry,
+    HostDevice,
+    HostFacts,
+    NumaNode,
+    NvLinkState,
+    PortState,
+)
 from comminsight.model.job_evidence import UnreadFile
 from comminsight.model.ops import Op
 from comminsight.model.verdict import Message
@@ -37,6 +47,10 @@ class HostEvidence:
 
     ports: list[PortState] = field(default_factory=list)
     gids: list[GidEntry] = field(default_factory=list)
+    nvlinks: list[NvLinkState] = field(default_factory=list)
+    paths: list[DevicePath] = field(default_factory=list)
+    devices: list[HostDevice] = field(default_factory=list)
+    numa_nodes: list[NumaNode] = field(default_factory=list)
     counters: list[CounterSeries] = field(default_factory=list)
     bandwidth: list[BandwidthRow] = field(default_factory=list)
     unread: list[UnreadFile] = field(default_factory=list)
@@ -44,13 +58,21 @@ class HostEvidence:
 
     @property
     def facts(self) -> HostFacts:
-        """Ports and GIDs as rules take them."""
-        return HostFacts(ports=tuple(self.ports), gids=tuple(self.gids))
+        """All but counters and bandwidth, as rules take them."""
+        return HostFacts(
+            ports=tuple(self.ports),
+            gids=tuple(self.gids),
+            paths=tuple(self.paths),
+            nvlinks=tuple(self.nvlinks),
+            devices=tuple(self.devices),
+            numa_nodes=tuple(self.numa_nodes),
+        )
 
     @property
     def is_any(self) -> bool:
         """True where a file was read, even one of which nothing can be used."""
-        return bool(self.ports or self.gids or self.counters or self.bandwidth or self.missing)
+        is_counted = self.counters or self.bandwidth or self.missing
+        return bool(is_counted or self.ports or self.gids or self.nvlinks or self.paths)
 
 
 def is_host_file(head: bytes) -> bool:
@@ -77,8 +99,8 @@ def hosts_in(data: bytes, name: str) -> set[str]:
     read = _reader(data)
     if read is not None:
         read(data.decode("utf-8", "replace"), Path(name), found)
-    told: list[PortState | GidEntry | CounterSeries] = [
-        *found.ports, *found.gids, *found.counters
+    told: list[PortState | GidEntry | CounterSeries | NvLinkState | DevicePath] = [
+        *found.ports, *found.gids, *found.counters, *found.nvlinks, *found.paths
     ]  # fmt: skip
     return {one.host for one in told} | {host for row in found.bandwidth for host in row.hosts}
 
@@ -99,7 +121,10 @@ def read_host_file(path: Path, found: HostEvidence | None = None) -> None:
 
 
 def _reader(data: bytes) -> Callable[[str, Path, HostEvidence], None] | None:
-    forms = ((is_counter_table, _counters), (is_ib_ports, _ports), (is_nccl_tests, _tables))
+    forms = (
+        (is_counter_table, _counters), (is_gpu_links, _gpu_links), (is_ib_ports, _ports),
+        (is_nccl_tests, _tables),
+    )  # fmt: skip
     return next((read for is_one, read in forms if is_one(data)), None)
 
 
@@ -115,6 +140,16 @@ def _ports(text: str, path: Path, found: HostEvidence) -> None:
     read = parse_ib_ports(text, file_name=path.name, path=str(path), observed_ns=observed_ns)
     found.ports += read.ports
     found.gids += read.gids
+    if read.n_homeless:
+        found.missing.append(message(HOMELESS, n=read.n_homeless, source=path.name))
+
+
+def _gpu_links(text: str, path: Path, found: HostEvidence) -> None:
+    read = parse_gpu_links(text, file_name=path.name, path=str(path))
+    found.nvlinks += read.nvlinks
+    found.paths += read.paths
+    found.devices += read.devices
+    found.numa_nodes += read.numa_nodes
     if read.n_homeless:
         found.missing.append(message(HOMELESS, n=read.n_homeless, source=path.name))
 
