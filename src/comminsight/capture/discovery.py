@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -115,6 +116,20 @@ def _box_owner(path: Path) -> tuple[str, int] | None:
     boot = head["boot_id"].decode("ascii", "replace")
     name = session_id(boot, int(head["pid"]), int(head["pid_start_ticks"]))
     return name, int(head["created_mono_ns"])
+
+
+def closed_folders(folders: Iterable[Path | None]) -> list[str]:
+    """Folders that are there and cannot be listed, each with the reason: what they hold is lost to
+    the reader, and must not look as if nothing had been recorded."""
+    found = []
+    for folder in folders:
+        try:
+            next(iter(folder.iterdir() if folder is not None else ()), None)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            found.append(f"{folder}: cannot be listed: {error.strerror}")
+    return found
 
 
 def _children(folder: Path | None) -> list[Path]:

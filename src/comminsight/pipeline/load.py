@@ -14,6 +14,7 @@ from comminsight.capture.box import read_box
 from comminsight.capture.discovery import (
     SEGMENTS_FOLDER,
     SessionPaths,
+    closed_folders,
     discover,
     segment_files,
 )
@@ -113,6 +114,8 @@ def find_sessions(
     stored = discover(paths.segments, paths.boxes, *fallback)
     found = {entry.session_id: entry for entry in stored.sessions}
     problems = [f"{path}: not a black box" for path in stored.unreadable]
+    own = (entry.segment_dir for entry in stored.sessions)
+    problems += closed_folders((paths.segments, paths.boxes, *own))
     if is_copy:
         return list(stored.sessions), problems
     spools = elsewhere(manifests)
