@@ -15,9 +15,9 @@ import msgspec
 
 from comminsight.format.document import UNREADABLE
 from comminsight.format.kineto_events import Args, Event, members_of, nanoseconds, whole_number
-from comminsight.format.torch_names import element_bytes, op_of_call
+from comminsight.format.torch_names import dtype_of_name, element_bytes, op_of_call
 from comminsight.model.device_trace import CollectiveCall, SliceSource
-from comminsight.model.ops import Op
+from comminsight.model.ops import DTYPE_SIZE_BYTES, DType, Op
 
 MAX_COUNT = 1 << 62
 PARAMETERS = "record_param_comms"
@@ -229,9 +229,10 @@ def span_of(event: Event) -> tuple[int, int] | None:
 def _call(args: Args) -> CollectiveCall:
     op = op_of_call(args.collective) if isinstance(args.collective, str) else Op.UNKNOWN
     count = whole_number(args.n_out if op in _OF_OUTPUT else args.n_in, MAX_COUNT)
-    each = element_bytes(args.dtype) if isinstance(args.dtype, str) else 0
+    dtype = dtype_of_name(args.dtype) if isinstance(args.dtype, str) else DType.UNKNOWN
+    size_bytes = max(0, count) * DTYPE_SIZE_BYTES.get(dtype, 0)
     return CollectiveCall(
-        op=op, size_bytes=max(0, count) * each, group=_text(args.group), desc=_text(args.desc),
+        op=op, size_bytes=size_bytes, dtype=dtype, group=_text(args.group), desc=_text(args.desc),
         members=members_of(args.members),
     )  # fmt: skip
 

@@ -31,4 +31,9 @@ def op_of_call(name: str) -> Op:
 
 def element_bytes(name: str) -> int:
     """The size of an element of the type that a profile names; 0 unknown."""
-    return DTYPE_SIZE_BYTES.get(_DTYPES.get(name.lower().removeprefix("c10::"), DType.UNKNOWN), 0)
+    return DTYPE_SIZE_BYTES.get(dtype_of_name(name), 0)
+
+
+def dtype_of_name(name: str) -> DType:
+    """The element type that a profile names."""
+    return _DTYPES.get(name.lower().removeprefix("c10::"), DType.UNKNOWN)

@@ -28,6 +28,7 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     stream: int = 0
     op: int = 0  # Op of a communication, 0 for others
     size_bytes: int = 0
+    dtype: int = 0  # DType of a communication
     comm_label: str = ""
     link: str = ""  # nvlink, network; "" unknown
     step: int = -1

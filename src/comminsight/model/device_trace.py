@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from comminsight.model.ops import Op
+from comminsight.model.ops import DType, Op
 
 
 class SliceSource(StrEnum):
@@ -26,6 +26,7 @@ class CollectiveCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     op: Op = Op.UNKNOWN
     size_bytes: int = 0
+    dtype: DType = DType.UNKNOWN
     group: str = ""
     desc: str = ""
     members: str = ""  # global ranks as ``model.ranges`` writes them; "" unknown

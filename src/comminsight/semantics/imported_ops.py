@@ -73,6 +73,7 @@ def _ops(known: Sequence[Activity], labels: dict[str, int]) -> np.ndarray:
     for name in ("end_ns", "gpu_end_ns"):
         ops[name] = [one.end_ns for one in known]
     ops["size_bytes"] = [one.size_bytes for one in known]
+    ops["dtype"] = [one.dtype for one in known]
     ops["stream_id"] = [one.stream & 0xFFFFFFFF for one in known]
     ops["comm_index"], ops["op"], ops["peer_or_root"] = comm, kinds, -1
     ops["kind"] = np.where(is_p2p, RecordKind.P2P, RecordKind.COLLECTIVE)

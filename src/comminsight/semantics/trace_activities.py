@@ -51,6 +51,7 @@ def activities_of(trace: DeviceTrace) -> Iterator[Activity]:
             stream=one.stream,
             op=found.op,
             size_bytes=found.size_bytes,
+            dtype=one.call.dtype if one.call else 0,
             comm_label=found.label,
             step=one.step,
             is_library=found.is_library,
