@@ -17,6 +17,7 @@ NEXT_STEP = (
 )
 COMMUNICATION_CORES = frozenset({"HCCL", "COMMUNICATION"})
 MAX_ROWS = 1 << 22
+_LARGEST_US = 1 << 52
 _PRIMES, _MASK = (29, 131), 0xFFFFFFFF
 _TYPES = {
     "INT8": DType.INT8, "INT16": DType.INT16, "INT32": DType.INT32, "INT64": DType.INT64,
@@ -37,6 +38,8 @@ class AscendRank(msgspec.Struct, frozen=True, kw_only=True):
 def nanoseconds(text: Any) -> int | None:
     """Microseconds, as text or number, in whole nanoseconds; None for what is no time."""
     if isinstance(text, float | int) and not isinstance(text, bool):
+        if not abs(text) < _LARGEST_US:  # false for what is not a number, too
+            return None
         text = f"{text:.3f}"
     if not isinstance(text, str) or len(text) > 64:
         return None

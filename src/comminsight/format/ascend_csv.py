@@ -69,7 +69,7 @@ def read_kernel_details(
 
     Raises InputError naming the file for what is no such table, or has a column too few.
     """
-    rows = csv.reader(_lines(stream, path))
+    rows = _bounded(csv.reader(_lines(stream, path)), path)
     column = _columns(next(rows, []), ("Name", _START, _DURATION), path)
     name_at, start_at, length_at = column["Name"], column[_START], column[_DURATION]
     core_at, step_at, stream_at = (
@@ -77,10 +77,10 @@ def read_kernel_details(
     )
     slices: list[TraceSlice] = []
     n_unusable = 0
-    for row in _bounded(rows, path):
+    for row in rows:
         if not row:
             continue
-        if len(row) < len(column):
+        if len(row) <= max(column.values()):
             n_unusable += 1
             continue
         start, length = nanoseconds(row[start_at]), nanoseconds(row[length_at])
@@ -103,11 +103,11 @@ def read_step_trace_time(stream: BinaryIO, *, path: str = "") -> tuple[StepTrace
 
     Raises InputError naming the file for what is no such table.
     """
-    rows = csv.reader(_lines(stream, path))
+    rows = _bounded(csv.reader(_lines(stream, path)), path)
     column = _columns(next(rows, []), ("Step", "Computing"), path)
     found = []
-    for row in _bounded(rows, path):
-        if len(row) < len(column):
+    for row in rows:
+        if len(row) <= max(column.values()):
             continue
         if "Type" in column and row[column["Type"]] != "rank":
             continue

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-MARGIN = b"\n" * 320  # behind a text, so that every look ahead is within it
+MARGIN = b"\n" * 1024  # behind a text, so that every look ahead is within it
 WORD_BYTES = 8
 _ZEROS, _LOW = np.uint64(0x3030303030303030), np.uint64(0x7F7F7F7F7F7F7F7F)
 _ABOVE_NINE, _HIGH = np.uint64(0x7676767676767676), np.uint64(0x8080808080808080)

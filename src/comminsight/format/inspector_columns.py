@@ -104,7 +104,7 @@ def _layout(line: bytes) -> _Layout | None:
         return None
     rest = line[at + len(payload) - 1 : -1]
     found = list(_FIELD.finditer(rest))
-    if "".join(one.group(0).decode() for one in found) + "}" != rest.decode("utf-8", "replace"):
+    if b"".join(one.group(0) for one in found) + b"}" != rest:
         return None
     names = [one.group(2).decode() for one in found]
     needed = {kind, f"{kind}_sn", f"{kind}_msg_size_bytes", f"{kind}_exec_time_us"}
@@ -133,8 +133,8 @@ def _found(
         if offset < 0:
             left = left[1:]
             continue
-        is_there = block.begins_with(begins[left] + offset, key)
-        is_there &= begins[left] + offset < ends[left]
+        at = begins[left] + offset
+        is_there = block.begins_with(np.minimum(at, ends[left]), key) & (at < ends[left])
         here = left[is_there]
         places[here], is_found[here] = begins[here] + offset, True
         left = left[~is_there]

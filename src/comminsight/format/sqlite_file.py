@@ -18,6 +18,7 @@ MAGIC = b"SQLite format 3\x00"
 MAX_VALUE_BYTES = 1 << 24
 MAX_STEPS = 20_000  # calls of the progress handler, each of which is STEP_SIZE instructions
 STEP_SIZE = 1_000_000
+_UNREADABLE = (sqlite3.Error, UnicodeDecodeError)  # names are decoded too
 _ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE})
 
 
@@ -45,7 +46,7 @@ class SqliteFile:
             names = self._base.execute("SELECT name FROM sqlite_master WHERE type='table'")
             self.tables = {str(name): self._columns(str(name)) for (name,) in names.fetchall()}
             self._base.set_authorizer(_authorize)
-        except sqlite3.Error as error:
+        except _UNREADABLE as error:
             raise self._refused(error) from error
 
     def __enter__(self) -> Self:
@@ -73,7 +74,7 @@ class SqliteFile:
                     said = f"more than {limit:,} rows in {table}"
                     raise InputError(said, path=self._path, next_step=self._next_step)
                 yield row
-        except sqlite3.Error as error:
+        except _UNREADABLE as error:
             raise self._refused(error) from error
 
     def _columns(self, table: str) -> frozenset[str]:
@@ -84,7 +85,7 @@ class SqliteFile:
         self._n_steps += 1
         return int(self._n_steps > MAX_STEPS)
 
-    def _refused(self, error: sqlite3.Error) -> InputError:
+    def _refused(self, error: Exception) -> InputError:
         return InputError(
             f"is no SQLite file that can be read: {error}", path=self._path,
             next_step=self._next_step,
