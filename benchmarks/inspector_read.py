@@ -82,7 +82,8 @@ def told(path: Path) -> str:
     before, peak = (int(one) / 1024 for one in ran.stdout.split())
     return (
         f"{path.name}: {n_lines:,} lines of {len(text) // n_lines} B,"
-        f" {n_lines / own_s / 1e6:.2f} M/s, {loads_s / own_s:.1f} x json.loads (DuckDB {loads_s / duck_s:.1f} x),"
+        f" {n_lines / own_s / 1e6:.2f} M/s, {loads_s / own_s:.1f} x json.loads"
+        f" (DuckDB {loads_s / duck_s:.1f} x),"
         f" peak {peak:.0f} MB of which {before:.0f} MB before reading"
     )
 
