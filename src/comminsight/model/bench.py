@@ -1,0 +1,154 @@
+"""What a benchmark of collectives plans, what its record holds, and what two records compared say.
+
+GB/s are 1e9 bytes per second, times are milliseconds, payloads are the bytes one rank puts in.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+
+BENCH_SCHEMA_VERSION = 1
+ITEM_BYTES = {"float32": 4, "float64": 8, "int32": 4, "float16": 2, "bfloat16": 2}
+ALGORITHMS = ("Auto", "Ring", "Tree")
+COLLECTIVES = (
+    "all_reduce", "reduce_scatter+all_gather", "reduce_scatter", "all_gather", "broadcast",
+    "all_to_all", "send_recv",
+)  # fmt: skip
+UNCONFIRMED = "unconfirmed"
+Count = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class EvidenceLevel(StrEnum):
+    """How much a record shows."""
+
+    NONE = "none"  # nothing was measured
+    PARTIAL = "partial"  # some measurements, then a failure
+    MEASURED = "measured"  # all times, the algorithm not seen
+    CONFIRMED = "confirmed"  # all times, and the algorithm is told by tuning lines
+
+
+class Decision(StrEnum):
+    """What may be done with a record."""
+
+    USE_TIMES = "use_times"  # the times hold, no word about the algorithm
+    USE_ALGORITHM = "use_algorithm"  # every algorithm seen is the one asked for, or Auto was
+    NOT_HONOURED = "not_honoured"  # an algorithm other than the one asked for was seen
+    DISCARD = "discard"  # failed: do not compare
+
+
+class BenchPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One matrix: every collective with every payload, in one launch for each algorithm."""
+
+    n_ranks: Annotated[int, msgspec.Meta(ge=2)] = 2
+    backend: str = "nccl"
+    dtype: str = "float32"
+    elements: tuple[Count, ...] = (256 * 1024, 1024 * 1024, 4 * 1024 * 1024)
+    collectives: tuple[str, ...] = COLLECTIVES
+    algorithms: tuple[str, ...] = ALGORITHMS
+    protocol: str = ""
+    warmup: Annotated[int, msgspec.Meta(ge=0)] = 5
+    repeats: Count = 20
+    label: str = "default"
+
+    def cases(self) -> list[tuple[str, int]]:
+        """Collective and elements per rank, in the order of one round."""
+        return [(name, n) for n in self.elements for name in self.collectives]
+
+    @property
+    def workload_id(self) -> str:
+        """The same for two records exactly when they measured the same things."""
+        sizes = "-".join(map(str, self.elements))
+        return (
+            f"{self.backend}/{self.n_ranks}x{self.dtype}/{sizes}/{','.join(self.collectives)}"
+            f"/{self.protocol or 'any'}"
+        )
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """An algorithm a library said it took, and where it said so."""
+
+    op: str
+    algo: str
+    proto: str
+    channels: str
+    source: str
+
+
+class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One collective with one payload; ``max_rank_ms`` has the slowest rank of each repeat."""
+
+    collective: str
+    payload_bytes_per_rank: int
+    median_max_rank_ms: float
+    p95_max_rank_ms: float
+    effective_payload_gbps: float
+    algbw_gbps: float
+    busbw_gbps: float
+    max_rank_ms: tuple[float, ...]
+    rank_ms: tuple[tuple[float, ...], ...]  # [rank][repeat]
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a collective stops being latency-bound and where more bytes bring no more GB/s."""
+
+    collective: str
+    latency_knee_bytes: int | None  # None: not within the payloads measured
+    plateau_from_bytes: int | None
+    plateau_gbps: float | None
+
+
+class Metrics(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers of a record."""
+
+    rows: tuple[BenchRow, ...] = ()
+    shapes: tuple[Shape, ...] = ()
+
+
+class Artifacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Files beside a record."""
+
+    nccl_log: str = ""
+
+
+class BenchRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What one launch with one algorithm measured, or how it failed."""
+
+    schema_version: int = BENCH_SCHEMA_VERSION
+    workload_id: str
+    label: str
+    backend: str
+    dtype: str
+    world_size: int
+    warmup: int
+    repeats: int
+    algorithm_requested: str
+    algorithm_observed: tuple[Observed, ...] | str = UNCONFIRMED
+    environment_profile: dict[str, str] = {}
+    evidence_level: EvidenceLevel = EvidenceLevel.NONE
+    decision: Decision = Decision.DISCARD
+    failure: str = ""
+    rs_ag_equals_all_reduce: bool | None = None
+    artifacts: Artifacts = Artifacts()
+    metrics: Metrics = Metrics()
+
+
+class Change(StrEnum):
+    """What a comparison says of one row."""
+
+    SLOWER = "slower"
+    FASTER = "faster"
+    SAME = "no_change_shown"
+    NO_VERDICT = "no_verdict"
+
+
+class RowChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One row in both records: ratio of medians (second over first) and the test's p."""
+
+    collective: str
+    payload_bytes_per_rank: int
+    ratio: float
+    p_value: float
+    change: Change
