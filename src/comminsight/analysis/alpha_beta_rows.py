@@ -8,20 +8,22 @@ eight: a line through a narrow cloud has any startup.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
 import numpy as np
 
 from comminsight.analysis.alpha_beta import (
     MIN_SIZES,
+    AlphaBeta,
     crossover,
     fit_alpha_beta,
+    has_drifted,
     observed_ratios,
 )
 from comminsight.analysis.bandwidth import usable
 from comminsight.model.bandwidth import BandwidthRow, bus_factor
-from comminsight.model.cost_model import CostFit, CrossoverRow, GroupTier, NoFit
+from comminsight.model.cost_model import CostDrift, CostFit, CrossoverRow, GroupTier, NoFit
 
 MIN_SPAN_RATIO = 8.0
 MIDDLE_PCT = (5, 95)
@@ -31,11 +33,11 @@ Points = tuple[np.ndarray, np.ndarray]  # sizes and times
 
 def tier_of(row: BandwidthRow) -> GroupTier:
     """By the hosts of the row; UNKNOWN where they are not told."""
-    if not row.hosts or not row.ranks:
+    if not row.hosts or not _n_ranks(row):
         return GroupTier.UNKNOWN
     if len(row.hosts) == 1:
         return GroupTier.NODE
-    return GroupTier.RAIL if len(row.hosts) == len(row.ranks) else GroupTier.ACROSS
+    return GroupTier.RAIL if len(row.hosts) == _n_ranks(row) else GroupTier.ACROSS
 
 
 def cost_fits(rows: Iterable[BandwidthRow]) -> list[CostFit]:
@@ -62,13 +64,22 @@ def crossovers(rows: Iterable[BandwidthRow]) -> list[CrossoverRow]:
 def _populations(rows: Iterable[BandwidthRow]) -> dict[Kind, Points]:
     made: dict[Kind, list[tuple[float, float]]] = defaultdict(list)
     for row in usable(list(rows)):
-        if row.size_bytes > 0:
-            n = len(row.ranks)
+        n = _n_ranks(row)
+        if row.size_bytes > 0 and (n or not _hangs_on_ranks(row.op)):
             time_ns = row.size_bytes * bus_factor(row.op, n) / row.busbw_gbs
             kind = row.op, tier_of(row), n, row.algorithm, row.protocol, row.run
             made[kind].append((row.size_bytes, time_ns))
     arrays = {kind: np.array(own, float) for kind, own in made.items()}
     return {kind: (own[:, 0], own[:, 1]) for kind, own in arrays.items()}
+
+
+def _n_ranks(row: BandwidthRow) -> int:
+    return row.n_ranks or len(row.ranks)
+
+
+def _hangs_on_ranks(op: int) -> bool:
+    """True where the time cannot be told from the bus bandwidth alone."""
+    return bus_factor(op, 4) != 1.0
 
 
 def _no_fit(sizes: np.ndarray) -> NoFit | None:
@@ -118,3 +129,36 @@ def _crossover(one: tuple[Kind, Points], other: tuple[Kind, Points]) -> Crossove
 
 def _way(kind: Kind) -> str:
     return "/".join(name for name in kind[3:5] if name)
+
+
+def cost_drifts(fits: Iterable[CostFit], runs: Sequence[str]) -> list[CostDrift]:
+    """Of each population what became worse from the first of ``runs`` to each later one."""
+    by_kind: dict[tuple[object, ...], dict[str, CostFit]] = defaultdict(dict)
+    for fit in fits:
+        if fit.no_fit is None:
+            kind = fit.op, fit.tier, fit.n_ranks, fit.algorithm, fit.protocol
+            by_kind[kind][fit.run] = fit
+    return [
+        drift
+        for own in by_kind.values()
+        for run in runs[1:]
+        if runs[0] in own and run in own
+        for drift in _drift(own[runs[0]], own[run])
+    ]
+
+
+def _drift(before: CostFit, after: CostFit) -> Iterator[CostDrift]:
+    is_startup, is_rate = has_drifted(_model(before), _model(after))
+    if is_startup or is_rate:
+        yield CostDrift(
+            op=after.op, tier=after.tier, n_ranks=after.n_ranks, algorithm=after.algorithm,
+            protocol=after.protocol, before=before.run, after=after.run,
+            is_startup_worse=is_startup, is_rate_worse=is_rate,
+        )  # fmt: skip
+
+
+def _model(fit: CostFit) -> AlphaBeta:
+    return AlphaBeta(
+        fit.startup_ns, fit.rate_gbs, fit.startup_low_ns, fit.startup_high_ns, fit.rate_low_gbs,
+        fit.rate_high_gbs,
+    )  # fmt: skip

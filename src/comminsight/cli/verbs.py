@@ -43,6 +43,7 @@ VERBS: dict[str, Verb] = {
     "whatif": Verb(
         "comminsight.cli.whatif", "say what a step would gain if a part behaved like its peers"
     ),
+    "fit": Verb("comminsight.cli.fit", "fit startup and rate of each collective, by its size"),
     "templates": Verb("comminsight.cli.templates", "say why which step template was taken"),
     "template": Verb("comminsight.cli.template", "propose a step template from a run (learn)"),
     "calibrate": Verb(

@@ -66,3 +66,25 @@ class CrossoverRow(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: float
     low_bytes: float
     high_bytes: float
+
+
+class CostDrift(msgspec.Struct, frozen=True, kw_only=True):
+    """One population in two runs whose intervals do not meet: what became worse."""
+
+    op: int
+    tier: GroupTier
+    n_ranks: int
+    algorithm: str
+    protocol: str
+    before: str  # runs
+    after: str
+    is_startup_worse: bool
+    is_rate_worse: bool
+
+
+class CostReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The models of what was given, where they cross, and what became worse from run to run."""
+
+    fits: tuple[CostFit, ...]
+    crossovers: tuple[CrossoverRow, ...] = ()
+    drifts: tuple[CostDrift, ...] = ()

@@ -14,6 +14,7 @@ import msgspec
 
 from comminsight.model.calibration import CalibrationHistory, CalibrationView
 from comminsight.model.checkup import Checkup
+from comminsight.model.cost_model import CostReport
 from comminsight.model.exposed import ExposedReport
 from comminsight.model.imported import IMPORT_SCHEMA, ImportManifest
 from comminsight.model.metadata import METADATA_SCHEMA_VERSION, RunMetadata
@@ -116,6 +117,11 @@ def exposed_json(report: ExposedReport) -> bytes:
 
 def what_if_json(report: WhatIfReport) -> bytes:
     """The gains of all parts that were tried."""
+    return _document(report)
+
+
+def cost_json(report: CostReport) -> bytes:
+    """Cost models, crossovers and drift."""
     return _document(report)
 
 
