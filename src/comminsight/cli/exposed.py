@@ -12,7 +12,10 @@ from comminsight.cli.choices import Lang
 from comminsight.cli.sources import split_runs
 from comminsight.cli.typed import call, progress, terminal_width, write_output
 from comminsight.errors import UsageError
+from comminsight.model.exposed import ExposedReport
+from comminsight.pipeline.evidence_files import FileForm
 from comminsight.pipeline.exposed import exposed_in_files, exposed_in_run
+from comminsight.pipeline.import_run import evidence_of, read_import
 from comminsight.report.exposed_text import render_exposed
 from comminsight.report.json_form import exposed_json
 from comminsight.run import open_run
@@ -34,12 +37,20 @@ def exposed(
     runs, files = split_runs(paths)
     if runs and files:
         raise UsageError("a run directory and other files", next_step="give one or the other")
-    made = exposed_in_run(open_run(runs[0]).trace) if runs else exposed_in_files(files)
+    made = _of_run(runs[0]) if runs else exposed_in_files(files)
     if json:
         write_output(exposed_json(made))
     else:
         write_output(render_exposed(made, lang=lang.value, width=terminal_width()))
     return 0
+
+
+def _of_run(root: Path) -> ExposedReport:
+    """An imported run still has the traces that it was made of: they hold the compute too."""
+    manifest = read_import(root)
+    if manifest is not None and any(one.form == FileForm.TRACE for one in manifest.files):
+        return exposed_in_files(evidence_of(root, manifest))
+    return exposed_in_run(open_run(root).trace)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-NO_COMMUNICATION = "evidence.no_communication"
 NO_COMMUNICATION_NAMED = "evidence.no_communication_named"
 MISSING_COMPUTE = "missing.compute"
 MISSING_SIZES = "missing.op_sizes"
@@ -17,8 +16,7 @@ ADVICE_FREQUENCY = "action.exposed_frequency"
 ADVICE_BANDWIDTH = "action.exposed_bandwidth"
 
 CODES: dict[str, tuple[str, ...]] = {
-    # several ranks, and no communication found in their traces: by the kernels that were seen
-    NO_COMMUNICATION: ("n_ranks", "n_kernels"),
+    # several ranks, no communication in their traces, and kernels of unknown names
     NO_COMMUNICATION_NAMED: ("n_ranks", "n_kernels", "names"),
     # nothing computes in what was given
     MISSING_COMPUTE: (),

@@ -5,7 +5,7 @@ A folder is searched through, links in it are not followed. What is of no known 
 
 from __future__ import annotations
 
-import re
+import io
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,6 +16,7 @@ from comminsight.errors import InputError
 from comminsight.format.expanding import GZIP, ZSTD, expanded_head
 from comminsight.format.flight_recorder import is_flight_recorder
 from comminsight.format.log_lines import UTF16
+from comminsight.format.log_reader import LogReader
 from comminsight.format.ras import is_ras
 from comminsight.format.safe_pickle import is_pickle
 from comminsight.pipeline.host_files import is_host_file
@@ -24,7 +25,6 @@ from comminsight.pipeline.trace_files import is_trace
 HEAD_BYTES = 1 << 16
 CONTROLS = bytes((*range(9), *range(14, 27)))  # no text has them
 MAX_DEPTH = 6
-LOG_WORDS = re.compile(rb"\bNCCL (?:INFO|WARN) ")
 MAX_FILES = 100_000
 NEXT_STEP = (
     "give logs, Flight Recorder dumps, answers of ncclras, profiler traces, tables of nccl-tests, "
@@ -81,11 +81,16 @@ def sorted_files(paths: Iterable[Path]) -> EvidenceFiles:
             continue
         if form in places:
             places[form].append(path)
-        if form is FileForm.HOST and LOG_WORDS.search(head):  # a test that ran with NCCL_DEBUG
+        if form is FileForm.HOST and _has_log_lines(head):  # a job that printed such a table
             found.logs.append(path)
         if form is FileForm.UNKNOWN:
             found.unknown.append((path, "unread.unknown_form"))
     return found
+
+
+def _has_log_lines(head: bytes) -> bool:
+    """True where the reader of logs knows a line of it."""
+    return any(True for _ in LogReader(io.BytesIO(head)))
 
 
 def form_of(head: bytes) -> FileForm:

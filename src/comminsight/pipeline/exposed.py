@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from comminsight.analysis.exposed import ExposedOp, exposed_ops, exposed_ranks, exposed_steps
 from comminsight.analysis.exposure import exposures, imbalance_ratio
+from comminsight.diagnosis import codes_data
 from comminsight.diagnosis import codes_exposed as codes
 from comminsight.diagnosis.chain import op_name
 from comminsight.diagnosis.codes import message
@@ -93,7 +94,7 @@ def _findings(
             codes.NO_COMMUNICATION_NAMED, n_ranks=n_ranks, n_kernels=n_kernels, names=told
         )
     else:
-        yield message(codes.NO_COMMUNICATION, n_ranks=n_ranks, n_kernels=n_kernels)
+        yield message(codes_data.NO_COMMUNICATION, n_ranks=n_ranks, n_kernels=n_kernels)
 
 
 def _missing(ops: Sequence[ExposedOp], *, is_compute_known: bool) -> Iterator[Message]:

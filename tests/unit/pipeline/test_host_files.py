@@ -93,3 +93,10 @@ def test_one_file_that_does_not_read_is_an_error(tmp_path: Path) -> None:
     path.write_text("time_ns,host,device,counter,value\n")
     with pytest.raises(InputError, match=r"d\.csv: holds no sample"):
         diagnose([path])
+
+
+def test_a_log_that_shows_a_table_is_still_a_log(tmp_path: Path) -> None:
+    lines = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    (tmp_path / "job.log").write_text(f"start\n# host n7\n{IBSTAT}{lines}\n")
+    found = sorted_files([tmp_path])
+    assert (len(found.logs), len(found.hosts)) == (1, 1)
