@@ -97,8 +97,3 @@ def test_gloo_runs_on_threads_of_both_ranks() -> None:
     assert by_rank == {(rank, op): n for rank, ops in own.items() for op, n in ops.items()}
     assert {one.step for one in job.activities} == {2, 3}
     assert not any(one.kind is ActivityKind.COMPUTE for one in job.activities)
-
-
-def test_traces_of_another_vendor_are_no_such_traces() -> None:
-    ascend = SHARED / "ascend-msinsight/level1/rank0_ascend_pt/ASCEND_PROFILER_OUTPUT"
-    assert job_of(ascend / "trace_view.json").activities == ()
