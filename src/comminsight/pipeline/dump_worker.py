@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 
@@ -19,4 +20,5 @@ def packed_dump(path: Path) -> PackedDump:
 
 
 if __name__ == "__main__":
+    gc.disable()  # it lives for one answer
     serve(packed_dump, sys.stdin.buffer, sys.stdout.buffer)

@@ -22,6 +22,7 @@ from comminsight.errors import InputError
 
 MIN_BYTES = 8 << 20  # below, it takes longer to start an interpreter than to read
 BYTES_PER_SHARE = 4 << 20
+HEAD_START_BYTES = 4 << 20  # what is read here while an interpreter starts
 MAX_SHARES = 16
 LENGTH_BYTES = 8
 _ENCODER = msgspec.msgpack.Encoder()
@@ -88,14 +89,20 @@ class ReadingPool(Generic[Read]):
 
 
 def shared_out(paths: Sequence[Path]) -> list[list[Path]]:
-    """The paths in shares of like size, one for each process that pays off; [] where none does."""
+    """The paths in shares of like size, one for each process that pays off, that of this process
+    first; [] where none does."""
     sizes = {path: _size_bytes(path) for path in paths if _is_named(path)}
     total_bytes = sum(sizes.values())
     n_shares = min(_n_cores(), MAX_SHARES, total_bytes // BYTES_PER_SHARE, len(sizes))
     if total_bytes < MIN_BYTES or n_shares < 2 or not sys.executable:
         return []
-    by_size = sorted(sizes, key=lambda path: -sizes[path])
-    return [by_size[n::n_shares] for n in range(n_shares)]
+    loads = [0, *[HEAD_START_BYTES] * (n_shares - 1)]
+    shares: list[list[Path]] = [[] for _ in loads]
+    for path in sorted(sizes, key=lambda path: -sizes[path]):
+        least = loads.index(min(loads))
+        loads[least] += sizes[path]
+        shares[least].append(path)
+    return [share for share in shares if share]
 
 
 def serve(read: Callable[[Path], Any], stdin: BinaryIO, stdout: BinaryIO) -> None:
