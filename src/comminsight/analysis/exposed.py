@@ -47,7 +47,7 @@ class ExposedOp:
 
 def exposed_ops(activities: Iterable[Activity], found: Iterable[Exposure]) -> list[ExposedOp]:
     """One for each op and communicator, the most exposed time first."""
-    compute = {(one.global_rank, one.step): one.compute for one in found}
+    compute = {(one.global_rank, one.step): one.hiding for one in found}
     classes: dict[OpClass, list[Activity]] = defaultdict(list)
     for one in activities:
         if one.kind is ActivityKind.COMMUNICATION and one.end_ns > one.start_ns > 0:

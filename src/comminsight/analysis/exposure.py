@@ -22,23 +22,25 @@ RankStep = tuple[int, int]
 @dataclass(frozen=True, slots=True)
 class Exposure:
     """One rank in one step; sets as in ``analysis.intervals``. ``span_ns`` is from its first
-    activity to its last."""
+    activity to its last. ``compute`` is that of the step, ``hiding`` that of the rank: what a step
+    sends is often hidden by the compute of the next."""
 
     global_rank: int
     step: int
     span_ns: int
     communication: np.ndarray
     compute: np.ndarray
+    hiding: np.ndarray
 
     @property
     def overlapped_ns(self) -> int:
         """Communication behind compute."""
-        return length_ns(common(self.communication, self.compute))
+        return length_ns(common(self.communication, self.hiding))
 
     @property
     def exposed_ns(self) -> int:
         """Communication that no compute hides."""
-        return length_ns(without(self.communication, self.compute))
+        return length_ns(without(self.communication, self.hiding))
 
     @property
     def communication_ns(self) -> int:
@@ -52,10 +54,17 @@ def exposures(activities: Iterable[Activity]) -> list[Exposure]:
     for one in activities:
         if one.end_ns > one.start_ns > 0:
             by_step[one.global_rank, one.step].append(one)
-    return [_exposure(key, own) for key, own in sorted(by_step.items(), key=lambda item: item[0])]
+    hiding: dict[int, list[Activity]] = defaultdict(list)
+    for (rank, _), own in by_step.items():
+        hiding[rank] += own
+    sets = {rank: set_of(own, ActivityKind.COMPUTE) for rank, own in hiding.items()}
+    return [
+        _exposure(key, own, sets[key[0]])
+        for key, own in sorted(by_step.items(), key=lambda item: item[0])
+    ]
 
 
-def _exposure(key: RankStep, own: list[Activity]) -> Exposure:
+def _exposure(key: RankStep, own: list[Activity], hiding: np.ndarray) -> Exposure:
     begin, end = min(one.start_ns for one in own), max(one.end_ns for one in own)
     return Exposure(
         global_rank=key[0],
@@ -63,6 +72,7 @@ def _exposure(key: RankStep, own: list[Activity]) -> Exposure:
         span_ns=end - begin,
         communication=set_of(own, ActivityKind.COMMUNICATION),
         compute=set_of(own, ActivityKind.COMPUTE),
+        hiding=hiding,
     )
 
 
@@ -77,7 +87,7 @@ def exposed_by_class(
 ) -> Mapping[tuple[int, str], int]:
     """Exposed time of each class of communication (op, communicator), summed over ranks and steps;
     of two that are exposed at once each has the time."""
-    compute = {(one.global_rank, one.step): one.compute for one in found}
+    compute = {(one.global_rank, one.step): one.hiding for one in found}
     sums: dict[tuple[int, str], int] = defaultdict(int)
     for one in activities:
         if one.kind is ActivityKind.COMMUNICATION and one.end_ns > one.start_ns > 0:
