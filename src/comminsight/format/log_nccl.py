@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from functools import lru_cache
 
-from comminsight.format.log_pattern import Values, first_match, table, words
+from comminsight.format.log_pattern import Values, first_match, hex_number, table, words
 from comminsight.model.log_event import LogCode as C
+from comminsight.model.log_event import LogValue
 
 HEADER = re.compile(
     r"(?<![\w.-])(?P<host>[\w.-]{1,255}):(?P<pid>\d{1,10}):(?P<tid>\d{1,10}) \[-?\d{1,4}\] (?:"
@@ -200,9 +203,33 @@ def body(text: str, level: str, *, is_torn: bool = False) -> tuple[C, Values] | 
 
     Raises AbsurdNumberError for a number that cannot be.
     """
-    found = first_match(WARN_FIRST if level == "WARN" else INFO_FIRST, text, is_torn=is_torn)
+    found = None if is_torn or level == "WARN" else _call(text)
+    if found is None:
+        found = first_match(WARN_FIRST if level == "WARN" else INFO_FIRST, text, is_torn=is_torn)
     if found is None and level == "WARN":
         found = C.NCCL_WARN, {"message": words(text)}
     if found is not None:
         found[1]["level"] = level
     return found
+
+
+COUNTED = ": opCount "
+COUNT = re.compile(r"[0-9a-f]{1,16}", re.ASCII)
+
+
+def _call(text: str) -> tuple[C, Values] | None:
+    """The call in a line; None where only the whole table tells what it is. A program makes the
+    same calls again and again, and their lines differ in their number alone."""
+    before, counted, rest = text.partition(COUNTED)
+    number, blank, behind = rest.partition(" ")
+    if not counted or not blank or COUNTED in behind or not COUNT.fullmatch(number):
+        return None
+    alike = _call_like(before, behind)
+    return None if alike is None else (C.NCCL_COLL, {**alike, "op_count": hex_number(number)})
+
+
+@lru_cache(maxsize=1 << 11)
+def _call_like(before: str, behind: str) -> Mapping[str, LogValue] | None:
+    """The values of a call whose line has these parts around its number."""
+    found = first_match(INFO_FIRST, f"{before}{COUNTED}0 {behind}")
+    return found[1] if found is not None and found[0] is C.NCCL_COLL else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from comminsight.model.log_event import LogCode, LogValue
 from comminsight.model.ranges import MAX_MEMBERS
@@ -161,10 +162,12 @@ def size_of(found: str) -> int:
         raise AbsurdNumberError from error
 
 
+# the same few numbers stand in most lines of a log
+_KEPT = lru_cache(maxsize=1 << 12)
 KINDS: dict[str, Callable[[str], LogValue]] = {
-    **dict.fromkeys(NUMBERS.split(), number),
-    **dict.fromkeys(RANKS.split(), rank_number),
-    **dict.fromkeys(HEXADECIMALS.split(), hex_text),
+    **dict.fromkeys(NUMBERS.split(), _KEPT(number)),
+    **dict.fromkeys(RANKS.split(), _KEPT(rank_number)),
+    **dict.fromkeys(HEXADECIMALS.split(), _KEPT(hex_text)),
     **dict.fromkeys(TEXTS.split(), words),
     "duration_ms": duration_ms,
     "op_count": hex_number,

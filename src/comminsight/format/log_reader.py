@@ -25,7 +25,7 @@ from comminsight.format.log_pattern import (
 )
 from comminsight.format.log_prefix import Origin, is_srun_labelled, split
 from comminsight.format.log_time import FileClock
-from comminsight.model.log_event import LogCode, LogEvent, LogTail, LogTally, LogTime
+from comminsight.model.log_event import NO_TIME, LogCode, LogEvent, LogTail, LogTally, LogTime
 
 MAX_TEXT_CHARS = 512
 # every table without a header of its own; the first row that a line is of wins
@@ -191,18 +191,16 @@ class LogReader:
         text: str, *, is_cut: bool,
     ) -> LogEvent:  # fmt: skip
         self._counts["n_events"] += 1
-        where = {name: values.pop(name) for name in ORIGIN_NAMES & values.keys()}
-        fields: dict[str, object] = {
-            "host": origin.host, "pid": origin.pid, "tid": origin.tid, "rank": origin.rank,
-            "local_rank": origin.local_rank, "task": origin.task,
-            "n_repeated": origin.n_repeated, **where,
-        }  # fmt: skip
-        if stamp is not None:
-            fields["time"] = stamp
-        return LogEvent(
-            code=code, file=self.file, line=line, first_line=line,
-            text=text[:MAX_TEXT_CHARS], is_cut=is_cut, values=values, **fields,  # type: ignore[arg-type]
+        where = {}
+        if not ORIGIN_NAMES.isdisjoint(values):
+            where = {name: values.pop(name) for name in ORIGIN_NAMES & values.keys()}
+        event = LogEvent(
+            code=code, file=self.file, line=line, text=text[:MAX_TEXT_CHARS],
+            time=NO_TIME if stamp is None else stamp, first_line=line, host=origin.host,
+            pid=origin.pid, tid=origin.tid, rank=origin.rank, local_rank=origin.local_rank,
+            task=origin.task, n_repeated=origin.n_repeated, is_cut=is_cut, values=values,
         )  # fmt: skip
+        return replace(event, **where) if where else event
 
 
 def _known(text: str, *, is_torn: bool) -> tuple[LogCode, Values] | None:
