@@ -1,37 +1,84 @@
-"""Whether a benchmark became slower: by chance and by size, or no verdict."""
+"""Whether a benchmark became slower: by chance, by size and by its own noise, or no verdict."""
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
+
 from comminsight.analysis.bench_statistics import permutation_p
-from comminsight.model.bench import BenchRecord, BenchRow, Change, RowChange
+from comminsight.model.bench import (
+    BenchRecord,
+    BenchRow,
+    Change,
+    Comparison,
+    Decision,
+    Lone,
+    RowChange,
+)  # fmt: skip
 
 ALPHA = 0.01  # of all rows of a comparison together
 EFFECT_RATIO = 1.1
 MIN_REPEATS = 10
+SAME_FIELDS = ("workload_id", "algorithm_requested", "warmup")
 
 
-def compare_records(first: BenchRecord, second: BenchRecord) -> list[RowChange]:
-    """Every row of both: slower or faster only beyond ``EFFECT_RATIO`` and below ``ALPHA`` shared
-    by the rows; ``no_verdict`` for fewer than ``MIN_REPEATS`` repeats."""
-    after = {(row.collective, row.payload_bytes_per_rank): row for row in second.metrics.rows}
-    pairs = [
-        (row, after[key])
-        for row in first.metrics.rows
-        if (key := (row.collective, row.payload_bytes_per_rank)) in after
+def compare_records(first: BenchRecord, second: BenchRecord) -> Comparison:
+    """Every row of both: slower or faster only beyond ``EFFECT_RATIO`` and beyond what one launch
+    wanders by itself, and below ``ALPHA`` shared by the rows.
+
+    No verdict for fewer than ``MIN_REPEATS`` repeats, and none on any row where what was measured,
+    how, or on what differs, a launch failed, or another algorithm than before was seen.
+    """
+    differs = tuple(_differences(first, second))
+    before, after = _rows(first), _rows(second)
+    common = [key for key in before if key in after]
+    changes = [_change(before[key], after[key], ALPHA / len(common)) for key in common]
+    lone = [key for key in before if key not in after] + [key for key in after if key not in before]
+    return Comparison(
+        differs=differs,
+        rows=() if differs else tuple(changes),
+        dropped=tuple(Lone(collective=name, payload_bytes_per_rank=size) for name, size in lone),
+    )
+
+
+def _rows(record: BenchRecord) -> dict[tuple[str, int], BenchRow]:
+    return {(row.collective, row.payload_bytes_per_rank): row for row in record.metrics.rows}
+
+
+def _differences(first: BenchRecord, second: BenchRecord) -> list[str]:
+    found = [name for name in SAME_FIELDS if getattr(first, name) != getattr(second, name)]
+    profiles = first.environment_profile, second.environment_profile
+    keys = sorted(profiles[0].keys() | profiles[1].keys())
+    found += [
+        f"environment_profile.{key}" for key in keys if profiles[0].get(key) != profiles[1].get(key)
     ]
-    return [_change(one, other, ALPHA / len(pairs)) for one, other in pairs]
+    if Decision.DISCARD in {first.decision, second.decision}:
+        found.append("failure")
+    return found
 
 
 def _change(one: BenchRow, other: BenchRow, alpha: float) -> RowChange:
     ratio = other.median_max_rank_ms / one.median_max_rank_ms
     p_value = permutation_p(one.max_rank_ms, other.max_rank_ms)
+    threshold = max(EFFECT_RATIO, _wander(one.max_rank_ms), _wander(other.max_rank_ms))
     if min(len(one.max_rank_ms), len(other.max_rank_ms)) < MIN_REPEATS:
         change = Change.NO_VERDICT
-    elif p_value > alpha or 1 / EFFECT_RATIO < ratio < EFFECT_RATIO:
+    elif p_value > alpha or 1 / threshold < ratio < threshold:
         change = Change.SAME
     else:
         change = Change.SLOWER if ratio > 1 else Change.FASTER
     return RowChange(
         collective=one.collective, payload_bytes_per_rank=one.payload_bytes_per_rank,
-        ratio=ratio, p_value=p_value, change=change,
+        ratio=ratio, threshold_ratio=threshold, p_value=p_value, change=change,
     )  # fmt: skip
+
+
+def _wander(times: Sequence[float]) -> float:
+    """How far the middle of a launch's repeats moves or spreads: the greater of the ratio of the
+    upper to the lower quartile and that of the medians of its halves."""
+    if len(times) < 2:
+        return EFFECT_RATIO
+    low, _, high = statistics.quantiles(times, n=4, method="inclusive")
+    half = len(times) // 2
+    ends = sorted((statistics.median(times[:half]), statistics.median(times[half:])))
+    return max(high / low if low > 0 else 1.0, ends[1] / ends[0] if ends[0] > 0 else 1.0)

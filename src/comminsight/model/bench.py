@@ -13,10 +13,13 @@ import msgspec
 BENCH_SCHEMA_VERSION = 1
 ITEM_BYTES = {"float32": 4, "float64": 8, "int32": 4, "float16": 2, "bfloat16": 2}
 ALGORITHMS = ("Auto", "Ring", "Tree")
+BACKENDS = ("nccl", "gloo")
 COLLECTIVES = (
     "all_reduce", "reduce_scatter+all_gather", "reduce_scatter", "all_gather", "broadcast",
     "all_to_all", "send_recv",
 )  # fmt: skip
+# NCCL ends with an error where another op is asked for by Tree
+TREE_COLLECTIVES = ("all_reduce",)
 UNCONFIRMED = "unconfirmed"
 Count = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -54,8 +57,17 @@ class BenchPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     label: str = "default"
 
     def cases(self) -> list[tuple[str, int]]:
-        """Collective and elements per rank, in the order of one round."""
-        return [(name, n) for n in self.elements for name in self.collectives]
+        """Collective and elements per rank, in the order of one round; each number of elements
+        is made up to a multiple of the ranks."""
+        padded = dict.fromkeys(-(-n // self.n_ranks) * self.n_ranks for n in self.elements)
+        return [(name, n) for n in padded for name in self.collectives]
+
+    def of_launch(self, algorithm: str) -> BenchPlan:
+        """What one launch measures: with NCCL's Tree only what it has a tree for."""
+        names = self.collectives
+        if self.backend == "nccl" and algorithm == "Tree":
+            names = tuple(name for name in names if name in TREE_COLLECTIVES)
+        return msgspec.structs.replace(self, algorithms=(algorithm,), collectives=names)
 
     @property
     def workload_id(self) -> str:
@@ -145,10 +157,43 @@ class Change(StrEnum):
 
 
 class RowChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One row in both records: ratio of medians (second over first) and the test's p."""
+    """One row in both records: ratio of medians (second over first), the ratio that a change has
+    to exceed, and the test's p."""
 
     collective: str
     payload_bytes_per_rank: int
     ratio: float
+    threshold_ratio: float
     p_value: float
     change: Change
+
+
+class Lone(msgspec.Struct, frozen=True, kw_only=True):
+    """A row that only one of the two records has."""
+
+    collective: str
+    payload_bytes_per_rank: int
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Two records held against each other; ``differs`` names what keeps them from being judged."""
+
+    schema_version: int = BENCH_SCHEMA_VERSION
+    differs: tuple[str, ...] = ()
+    rows: tuple[RowChange, ...] = ()
+    dropped: tuple[Lone, ...] = ()
+
+    @property
+    def has_regression(self) -> bool:
+        """Whether a row became slower."""
+        return any(row.change is Change.SLOWER for row in self.rows)
+
+
+class BenchRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The plan, and the records of its launches with their paths; none for a dry run."""
+
+    schema_version: int = BENCH_SCHEMA_VERSION
+    plan: BenchPlan
+    commands: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    records: tuple[BenchRecord, ...] = ()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
+import importlib.util
 import os
-import signal
+import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -15,10 +16,12 @@ import msgspec
 
 from comminsight.analysis.bench_statistics import bench_row, shape_of
 from comminsight.errors import InputError, UsageError
-from comminsight.format.log_nccl import body
+from comminsight.format.nccl_algorithm import observed
 from comminsight.model.bench import (
+    ALGORITHMS,
+    BACKENDS,
+    BENCH_SCHEMA_VERSION,
     ITEM_BYTES,
-    UNCONFIRMED,
     Artifacts,
     BenchPlan,
     BenchRecord,
@@ -28,11 +31,9 @@ from comminsight.model.bench import (
     Metrics,
     Observed,
 )  # fmt: skip
-from comminsight.model.log_event import LogCode
+from comminsight.probe.bench_processes import launched
 
-PREFIX = "NCCL INFO "
-ALGORITHM_OF_NUMBER = {"0": "TREE", "1": "RING"}
-PROTOCOL_OF_NUMBER = {"0": "LL", "1": "LL128", "2": "SIMPLE"}
+LABEL = re.compile(r"[A-Za-z0-9_][\w.-]{0,63}", re.ASCII)
 
 
 def command(plan_path: str, out: str, n_ranks: int) -> list[str]:
@@ -55,8 +56,31 @@ def environment(base: Mapping[str, str], plan: BenchPlan, algorithm: str) -> dic
     return kept
 
 
+def refuse_unknown(plan: BenchPlan) -> None:
+    """Raises UsageError for a plan that no launch can do."""
+    if not LABEL.fullmatch(plan.label):
+        raise UsageError(
+            f"the label {plan.label!r} cannot be a part of a file's name",
+            next_step="take letters, digits, '_', '-' and '.'",
+        )
+    for said, name, known in (
+        ((plan.backend,), "backend", BACKENDS), ((plan.dtype,), "dtype", tuple(ITEM_BYTES)),
+        (plan.algorithms, "algorithm", ALGORITHMS),
+    ):  # fmt: skip
+        if not said or set(said) - set(known):
+            raise UsageError(
+                f"{name} {', '.join(said) or 'missing'} is not known",
+                next_step=f"take one of {', '.join(known)}",
+            )
+
+
 def refuse_too_few_gpus(plan: BenchPlan) -> None:
     """Raises before anything is launched."""
+    if importlib.util.find_spec("torch") is None:
+        raise UsageError(
+            "the ranks need PyTorch, which this Python does not have",
+            next_step="install CommInsight into the Python that trains",
+        )
     if plan.backend != "nccl":
         return
     asked = subprocess.run(
@@ -71,37 +95,21 @@ def refuse_too_few_gpus(plan: BenchPlan) -> None:
         )
 
 
-def observed(log: str) -> tuple[Observed, ...] | str:
-    """Algorithms told by tuning lines alone; an echo of NCCL_ALGO, a ring or tree of the topology
-    search is no evidence."""
-    found = set()
-    for line in log.splitlines():
-        if PREFIX in line and (read := body(line.partition(PREFIX)[2], "INFO")):
-            code, values = read
-            if code is LogCode.NCCL_TUNING:
-                said = {key: str(value) for key, value in values.items()}
-                algo, proto = said.get("algo", ""), said.get("proto", "")
-                found.add((
-                    said.get("op", ""), ALGORITHM_OF_NUMBER.get(algo, algo),
-                    PROTOCOL_OF_NUMBER.get(proto, proto), said.get("channels", ""),
-                ))  # fmt: skip
-    if not found:
-        return UNCONFIRMED
-    return tuple(
-        Observed(op=op, algo=algo, proto=proto, channels=channels, source="nccl_tuning_line")
-        for op, algo, proto, channels in sorted(found)
-    )
-
-
 def measure(plan: BenchPlan, algorithm: str, out: Path, *, timeout_s: float) -> Path:
-    """Path of the new record ``LABEL-ALGORITHM-NNN.json``; its log lies beside it."""
+    """Path of the new record ``LABEL-ALGORITHM-NNN.json``; its log lies beside it.
+
+    Raises UsageError before anything is launched or written where the plan cannot be done here.
+    """
+    refuse_unknown(plan)
+    refuse_too_few_gpus(plan)
+    plan = plan.of_launch(algorithm)
     out.mkdir(parents=True, exist_ok=True)
     record_path = _reserved(out, f"{plan.label}-{algorithm}")
     log_path = record_path.with_suffix(".log")
     with tempfile.TemporaryDirectory(prefix="comminsight-bench-") as folder:
         plan_path = Path(folder, "plan.json")
         plan_path.write_bytes(msgspec.json.encode(plan))
-        failure = _launched(
+        failure = launched(
             command(str(plan_path), folder, plan.n_ranks),
             environment(os.environ, plan, algorithm), log_path, timeout_s,
         )  # fmt: skip
@@ -115,34 +123,23 @@ def measure(plan: BenchPlan, algorithm: str, out: Path, *, timeout_s: float) -> 
 
 
 def _reserved(out: Path, stem: str) -> Path:
+    """A name that no record, and no log of a record since removed, has."""
     number = 1
     while True:
         path = out / f"{stem}-{number:03d}.json"
-        with contextlib.suppress(FileExistsError):
-            path.open("x").close()
-            return path
+        if not path.with_suffix(".log").exists():
+            try:
+                path.open("x").close()
+            except FileExistsError:
+                pass
+            else:
+                return path
         number += 1
 
 
-def _launched(words: list[str], variables: dict[str, str], log: Path, timeout_s: float) -> str:
-    """How the launch failed, empty when it did not; the whole process group is ended."""
-    with log.open("xb") as sink:
-        job = subprocess.Popen(
-            words, env=variables, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
-        )
-        try:
-            code = job.wait(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            return f"not done after {timeout_s:g} s"
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(job.pid, signal.SIGKILL)
-            job.wait()
-    return f"the launcher ended with {code}" if code else ""
-
-
 def _lines(path: Path) -> list[bytes]:
-    return path.read_bytes().splitlines() if path.exists() else []
+    """Whole lines: a rank that was killed may leave a part of its last."""
+    return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
 
 
 def _record(
@@ -154,15 +151,13 @@ def _record(
     rows = _rows(plan, [lines[1 : n_done + 1] for lines in ranks]) if n_done else []
     names = dict.fromkeys(row.collective for row in rows)
     shapes = [shape_of([row for row in rows if row.collective == name]) for name in names]
-    level = _level(bool(rows), failure, seen)
-    profile = {key: str(value) for key, value in (heads[0] if heads else {}).items()}
-    profile.pop("agree", None)
+    level = EvidenceLevel.NONE if not rows else _level(failure, seen)
     return BenchRecord(
         workload_id=plan.workload_id, label=plan.label, backend=plan.backend, dtype=plan.dtype,
         world_size=plan.n_ranks, warmup=plan.warmup, repeats=plan.repeats,
-        algorithm_requested=algorithm, algorithm_observed=seen, environment_profile=profile,
+        algorithm_requested=algorithm, algorithm_observed=seen, environment_profile=_profile(heads),
         evidence_level=level, decision=_decision(level, algorithm, seen), failure=failure,
-        rs_ag_equals_all_reduce=all(head["agree"] for head in heads) if heads else None,
+        rs_ag_equals_all_reduce=_agree(heads),
         artifacts=Artifacts(nccl_log=log_name),
         metrics=Metrics(rows=tuple(rows), shapes=tuple(shapes)),
     )  # fmt: skip
@@ -176,29 +171,50 @@ def _rows(plan: BenchPlan, ranks: list[list[bytes]]) -> list[BenchRow]:
     ]
 
 
-def _level(has_rows: bool, failure: str, seen: tuple[Observed, ...] | str) -> EvidenceLevel:  # noqa: FBT001
-    if not has_rows:
-        return EvidenceLevel.NONE
+def _profile(heads: list[dict[str, object]]) -> dict[str, str]:
+    """Versions and devices, as the first rank tells them; empty where no rank came so far."""
+    if not heads:
+        return {}
+    machine = {"machine": platform.machine(), "cpus": str(os.cpu_count() or "")}
+    return machine | {key: str(value) for key, value in heads[0].items() if key != "agree"}
+
+
+def _agree(heads: list[dict[str, object]]) -> bool | None:
+    said = [head["agree"] for head in heads]
+    return all(said) if said and None not in said else None
+
+
+def _level(failure: str, seen: tuple[Observed, ...] | str) -> EvidenceLevel:
     if failure:
         return EvidenceLevel.PARTIAL
     return EvidenceLevel.MEASURED if isinstance(seen, str) else EvidenceLevel.CONFIRMED
 
 
 def _decision(level: EvidenceLevel, algorithm: str, seen: tuple[Observed, ...] | str) -> Decision:
+    """all_reduce alone is judged: NCCL has a choice of algorithms for it, the others keep theirs
+    whatever is asked. A line that does not name its op may be of any, and tells nothing."""
     if level in {EvidenceLevel.NONE, EvidenceLevel.PARTIAL}:
         return Decision.DISCARD
-    if isinstance(seen, str):
+    judged = [] if isinstance(seen, str) else [one for one in seen if one.op == "AllReduce"]
+    if not judged:
         return Decision.USE_TIMES
-    is_honoured = algorithm == "Auto" or all(one.algo == algorithm.upper() for one in seen)
+    is_honoured = algorithm == "Auto" or all(one.algo == algorithm.upper() for one in judged)
     return Decision.USE_ALGORITHM if is_honoured else Decision.NOT_HONOURED
 
 
 def read_record(path: Path) -> BenchRecord:
     """A record written before; raises InputError for anything else."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=BenchRecord)
+        data = path.read_bytes()
+        record = msgspec.json.decode(data, type=BenchRecord) if data else None
     except (OSError, msgspec.MsgspecError) as error:
         raise InputError(
             f"no record of a benchmark: {error}", path=str(path),
             next_step="give a .json that `comminsight bench --run` wrote",
         ) from error  # fmt: skip
+    if record is None or record.schema_version != BENCH_SCHEMA_VERSION:
+        what = f"a record of version {record.schema_version}" if record else "empty: not ended yet"
+        raise InputError(
+            what, path=str(path), next_step="give a .json that `comminsight bench --run` wrote"
+        )
+    return record

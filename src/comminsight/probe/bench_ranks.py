@@ -5,6 +5,7 @@ Each rank appends one line a measurement to its own file, so that a killed job l
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -14,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import torch
-import torch.distributed as dist
 
 from comminsight.model.bench import BenchPlan
+
+with contextlib.suppress(ModuleNotFoundError):  # the launch refuses a Python without it
+    import torch
+    import torch.distributed as dist
 
 
 def operation(name: str, data: torch.Tensor, n_ranks: int) -> Callable[[], Any]:
@@ -88,14 +91,18 @@ def main(plan_path: str, out: str) -> None:
         data = torch.zeros(n, dtype=getattr(torch, plan.dtype), device=device)
         calls.append(operation(name, data, plan.n_ranks))
     with Path(out, f"rank{dist.get_rank()}.jsonl").open("w", encoding="utf-8") as lines:
-        first: dict[str, object] = {"torch": torch.__version__, "agree": halves_agree(plan, device)}
+        does_halves = "reduce_scatter" in plan.collectives  # else the algorithm may lack it
+        agree = halves_agree(plan, device) if does_halves else None
+        first: dict[str, object] = {"torch": torch.__version__, "agree": agree}
         if is_nccl:
             first |= {
                 "cuda": str(torch.version.cuda),
                 "nccl": ".".join(map(str, torch.cuda.nccl.version())),
                 "gpu": torch.cuda.get_device_name(device),
+                "gpus": str(torch.cuda.device_count()),
             }
         lines.write(json.dumps(first) + "\n")
+        lines.flush()
         for turn in range(plan.warmup + plan.repeats):
             times = [timed_ms(call, device) for call in calls]
             if turn >= plan.warmup:
