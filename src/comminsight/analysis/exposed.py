@@ -100,10 +100,10 @@ def _worst(
 
 
 def exposed_ranks(
-    activities: Iterable[Activity], found: Iterable[Exposure], *, is_compute_known: bool = True
+    activities: Iterable[Activity], found: Iterable[Exposure]
 ) -> tuple[RankExposed, ...]:
     """One for each rank, ascending. Dark is what no activity of any kind covers, inside of steps;
-    overlap is None without communication, or where compute is not known."""
+    overlap is None without communication, and where nothing computes on the rank."""
     seen: dict[RankStep, list[tuple[int, int]]] = defaultdict(list)
     for one in activities:
         if one.end_ns > one.start_ns > 0:
@@ -111,18 +111,11 @@ def exposed_ranks(
     by_rank: dict[int, list[Exposure]] = defaultdict(list)
     for exposure in found:
         by_rank[exposure.global_rank].append(exposure)
-    return tuple(
-        _rank(rank, own, seen, is_compute_known=is_compute_known)
-        for rank, own in sorted(by_rank.items())
-    )
+    return tuple(_rank(rank, own, seen) for rank, own in sorted(by_rank.items()))
 
 
 def _rank(
-    rank: int,
-    own: Sequence[Exposure],
-    seen: Mapping[RankStep, Sequence[tuple[int, int]]],
-    *,
-    is_compute_known: bool,
+    rank: int, own: Sequence[Exposure], seen: Mapping[RankStep, Sequence[tuple[int, int]]]
 ) -> RankExposed:
     span_ns = sum(one.span_ns for one in own)
     covered_ns = sum(
@@ -140,7 +133,7 @@ def _rank(
         exposed_ns=communication_ns - overlapped_ns,
         dark_ns=span_ns - covered_ns,
         overlap_ratio=(
-            overlapped_ns / communication_ns if communication_ns and is_compute_known else None
+            overlapped_ns / communication_ns if communication_ns and len(own[0].hiding) else None
         ),
     )
 

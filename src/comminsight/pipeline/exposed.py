@@ -61,9 +61,10 @@ def exposed_report(
     found = exposures(activities)
     ops = exposed_ops(activities, found)
     is_compute_known = any(len(one.compute) for one in found)
-    ranks = exposed_ranks(activities, found, is_compute_known=is_compute_known)
+    ranks = exposed_ranks(activities, found)
     total_ns = sum(one.exposed_ns for one in ops)
-    imbalance = imbalance_ratio(one.exposed_ns for one in ranks)
+    is_one_job = world_size > 1  # unknown where traces disagree, or are of several jobs
+    imbalance = imbalance_ratio(one.exposed_ns for one in ranks) if is_one_job else None
     return ExposedReport(
         schema_version=EXPOSED_SCHEMA_VERSION,
         source=source,
@@ -72,7 +73,7 @@ def exposed_report(
         ranks=ranks,
         steps=exposed_steps(found),
         rank_imbalance_ratio=imbalance,
-        rank_imbalance_observed=imbalance is not None,
+        rank_imbalance_observed=is_one_job and len(ranks) > 1,
         findings=tuple(_findings(activities, ops, max(world_size, len(ranks)))),
         missing=(*missing, *_missing(ops, is_compute_known=is_compute_known)),
         unread=unread,
