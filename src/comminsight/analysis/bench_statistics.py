@@ -11,7 +11,7 @@ import numpy as np
 from comminsight.model.bench import BenchRow, Shape
 
 N_PERMUTATIONS = 9999
-KNEE_RATIO = 2.0  # times the time of the smallest payload
+KNEE_RATIO = 2.0  # times the shortest time
 PLATEAU_RATIO = 0.9  # of the greatest bandwidth
 
 
@@ -46,21 +46,24 @@ def bench_row(collective: str, payload_bytes: int, rank_ms: Sequence[Sequence[fl
 def shape_of(rows: Sequence[BenchRow]) -> Shape:
     """Knee and plateau of one collective's rows; None where the payloads do not show it."""
     ordered = sorted(rows, key=lambda row: row.payload_bytes_per_rank)
-    floor_ms = ordered[0].median_max_rank_ms
     best = max(row.effective_payload_gbps for row in ordered)
     near = [row for row in ordered if row.effective_payload_gbps >= PLATEAU_RATIO * best]
     is_flat = len(near) > 1 and near == ordered[-len(near) :]
-    knee = (
-        row.payload_bytes_per_rank
-        for row in ordered
-        if row.median_max_rank_ms >= KNEE_RATIO * floor_ms
-    )
     return Shape(
         collective=ordered[0].collective,
-        latency_knee_bytes=next(knee, None),
+        latency_knee_bytes=_knee(ordered),
         plateau_from_bytes=near[0].payload_bytes_per_rank if is_flat else None,
         plateau_gbps=best if is_flat else None,
     )
+
+
+def _knee(ordered: Sequence[BenchRow]) -> int | None:
+    """The payload from which on times are ``KNEE_RATIO`` of the shortest. None where they are so
+    nowhere, at the smallest payload already, or not at all greater ones."""
+    floor_ms = min(row.median_max_rank_ms for row in ordered)
+    slow = [row for row in ordered if row.median_max_rank_ms >= KNEE_RATIO * floor_ms]
+    is_tail = 0 < len(slow) < len(ordered) and slow == list(ordered[-len(slow) :])
+    return slow[0].payload_bytes_per_rank if is_tail else None
 
 
 def permutation_p(first: Sequence[float], second: Sequence[float], *, seed: int = 0) -> float:

@@ -44,6 +44,9 @@ VERBS: dict[str, Verb] = {
         "comminsight.cli.whatif", "say what a step would gain if a part behaved like its peers"
     ),
     "fit": Verb("comminsight.cli.fit", "fit startup and rate of each collective, by its size"),
+    "bench": Verb(
+        "comminsight.cli.bench", "time collectives over sizes and algorithms; compare two records"
+    ),
     "templates": Verb("comminsight.cli.templates", "say why which step template was taken"),
     "template": Verb("comminsight.cli.template", "propose a step template from a run (learn)"),
     "calibrate": Verb(

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-BENCH_SCHEMA_VERSION = 1
+BENCH_SCHEMA_VERSION = "1.0"
 ITEM_BYTES = {"float32": 4, "float64": 8, "int32": 4, "float16": 2, "bfloat16": 2}
 ALGORITHMS = ("Auto", "Ring", "Tree")
 BACKENDS = ("nccl", "gloo")
@@ -128,7 +128,7 @@ class Artifacts(msgspec.Struct, frozen=True, kw_only=True):
 class BenchRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What one launch with one algorithm measured, or how it failed."""
 
-    schema_version: int = BENCH_SCHEMA_VERSION
+    schema_version: str = BENCH_SCHEMA_VERSION
     workload_id: str
     label: str
     backend: str
@@ -178,7 +178,7 @@ class Lone(msgspec.Struct, frozen=True, kw_only=True):
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Two records held against each other; ``differs`` names what keeps them from being judged."""
 
-    schema_version: int = BENCH_SCHEMA_VERSION
+    schema_version: str = BENCH_SCHEMA_VERSION
     differs: tuple[str, ...] = ()
     rows: tuple[RowChange, ...] = ()
     dropped: tuple[Lone, ...] = ()
@@ -192,7 +192,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 class BenchRun(msgspec.Struct, frozen=True, kw_only=True):
     """The plan, and the records of its launches with their paths; none for a dry run."""
 
-    schema_version: int = BENCH_SCHEMA_VERSION
+    schema_version: str = BENCH_SCHEMA_VERSION
     plan: BenchPlan
     commands: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from comminsight.model.bench import BENCH_SCHEMA_VERSION, BenchRecord, BenchRun, Comparison
 from comminsight.model.calibration import CalibrationHistory, CalibrationView
 from comminsight.model.checkup import Checkup
 from comminsight.model.cost_model import CostReport
@@ -125,6 +126,11 @@ def cost_json(report: CostReport) -> bytes:
     return _document(report)
 
 
+def bench_json(told: BenchRun | Comparison) -> bytes:
+    """A plan with the records of its launches, or two records held against each other."""
+    return _document(told)
+
+
 def import_json(manifest: ImportManifest) -> bytes:
     """What an imported run was made of, and what became of every op."""
     return _document(manifest)
@@ -143,6 +149,7 @@ def metadata_json(metadata: RunMetadata) -> bytes:
 SCHEMAS: dict[str, tuple[type[msgspec.Struct], str, str]] = {
     "run-report": (RunReport, "CommInsight run report", REPORT_SCHEMA_VERSION),
     "verdict": (Verdict, "CommInsight verdict", REPORT_SCHEMA_VERSION),
+    "bench-record": (BenchRecord, "CommInsight bench record", BENCH_SCHEMA_VERSION),
     "import": (ImportManifest, "CommInsight import", IMPORT_SCHEMA),
     "run-metadata": (RunMetadata, "CommInsight run metadata", METADATA_SCHEMA_VERSION),
 }
