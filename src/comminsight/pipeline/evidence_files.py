@@ -20,6 +20,7 @@ from comminsight.format.log_reader import LogReader
 from comminsight.format.ras import is_ras
 from comminsight.format.safe_pickle import is_pickle
 from comminsight.pipeline.host_files import is_host_file
+from comminsight.pipeline.regular_file import read_regular
 from comminsight.pipeline.trace_files import is_trace
 
 HEAD_BYTES = 1 << 16
@@ -54,15 +55,27 @@ class EvidenceFiles:
     logs: list[Path] = field(default_factory=list)
     hosts: list[Path] = field(default_factory=list)
     unknown: list[tuple[Path, str]] = field(default_factory=list)  # with the code of the reason
+    refused: list[InputError] = field(default_factory=list)  # why the system does not give some
 
     @property
     def is_any(self) -> bool:
         """True where one of them may tell something."""
         return bool(self.dumps or self.ras or self.traces or self.logs or self.hosts)
 
+    def refuse(self, path: Path, error: OSError) -> None:
+        """Notes a file or folder that the system does not give."""
+        self.unknown.append((path, "unread.unreadable"))
+        self.refused.append(not_given(path, error))
+
+
+def not_given(path: Path, error: OSError) -> InputError:
+    """That the system does not give a file or folder, and why."""
+    why = f"cannot be read: {error.strerror}"
+    return InputError(why, path=str(path), next_step=NEXT_STEP)
+
 
 def sorted_files(paths: Iterable[Path]) -> EvidenceFiles:
-    """The files in ``paths`` by their form.
+    """The files in ``paths`` by their form. What is in a folder and is not given is noted.
 
     Raises InputError for a path that does not exist, for one that is neither file nor folder, and
     for more than ``MAX_FILES`` files.
@@ -72,12 +85,12 @@ def sorted_files(paths: Iterable[Path]) -> EvidenceFiles:
         FileForm.FLIGHT_RECORDER: found.dumps, FileForm.RAS: found.ras, FileForm.LOG: found.logs,
         FileForm.TRACE: found.traces, FileForm.HOST: found.hosts,
     }  # fmt: skip
-    for path in dict.fromkeys(_files(paths)):
+    for path in dict.fromkeys(_files(paths, found)):
         try:
             head = _head(path)
             form = form_of(head)
-        except OSError:
-            found.unknown.append((path, "unread.unreadable"))
+        except OSError as error:
+            found.refuse(path, error)
             continue
         if form in places:
             places[form].append(path)
@@ -120,14 +133,14 @@ def _is_text(head: bytes) -> bool:
 
 
 def _head(path: Path) -> bytes:
-    with path.open("rb") as stream:
-        return expanded_head(stream.read(HEAD_BYTES))
+    """How it begins; nothing for what has become no file since it was found."""
+    return expanded_head(read_regular(path, HEAD_BYTES) or b"")
 
 
-def _files(paths: Iterable[Path]) -> Iterator[Path]:
+def _files(paths: Iterable[Path], found: EvidenceFiles) -> Iterator[Path]:
     left = MAX_FILES
     for path in paths:
-        for one in _files_of(path):
+        for one in _files_of(path, found):
             left -= 1
             if left < 0:
                 raise InputError(
@@ -137,30 +150,32 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
             yield one
 
 
-def _files_of(path: Path) -> Iterator[Path]:
+def _files_of(path: Path, found: EvidenceFiles) -> Iterator[Path]:
     try:
         mode = path.stat().st_mode
+        inside = _inside(path) if stat.S_ISDIR(mode) else ()
     except OSError as error:
-        why = f"cannot be read: {error.strerror}"
-        raise InputError(why, path=str(path), next_step=NEXT_STEP) from error
+        raise not_given(path, error) from error
     if stat.S_ISDIR(mode):
-        yield from _files_in(path, MAX_DEPTH)
+        yield from _files_in(inside, MAX_DEPTH, found)
     elif stat.S_ISREG(mode):
         yield path
     else:
         raise InputError("is neither a file nor a folder", path=str(path), next_step=NEXT_STEP)
 
 
-def _files_in(folder: Path, depth: int) -> Iterator[Path]:
-    try:
-        entries = sorted(folder.iterdir())
-    except OSError as error:
-        why = f"cannot be read: {error.strerror}"
-        raise InputError(why, path=str(folder), next_step=NEXT_STEP) from error
+def _inside(folder: Path) -> list[Path]:
+    return sorted(one for one in folder.iterdir() if not one.name.startswith("."))
+
+
+def _files_in(entries: Iterable[Path], depth: int, found: EvidenceFiles) -> Iterator[Path]:
     for one in entries:
-        if one.name.startswith(".") or one.is_symlink():
+        try:
+            mode = one.lstat().st_mode
+            inside = _inside(one) if stat.S_ISDIR(mode) and depth > 1 else ()
+        except OSError as error:  # it has vanished, or its folder lists names and gives no more
+            found.refuse(one, error)
             continue
-        if one.is_file():
+        if stat.S_ISREG(mode):
             yield one
-        elif one.is_dir() and depth > 1:
-            yield from _files_in(one, depth - 1)
+        yield from _files_in(inside, depth - 1, found)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -199,12 +200,21 @@ def _file_parts(paths: Iterable[Path]) -> list[Part]:
 
 def _below(folder: Path, depth: int) -> list[Path]:
     found: list[Path] = []
-    for one in sorted(folder.iterdir()):
-        if one.name.startswith(".") or one.is_symlink():
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError:
+        return [folder]  # it is counted as one that does not read
+    for one in entries:
+        if one.name.startswith("."):
             continue
-        if one.is_file():
+        try:
+            mode = one.lstat().st_mode
+        except OSError:  # its folder tells names and no more
             found.append(one)
-        elif one.is_dir() and depth > 1:
+            continue
+        if stat.S_ISREG(mode):
+            found.append(one)
+        elif stat.S_ISDIR(mode) and depth > 1:
             found += _below(one, depth - 1)
     return found
 

@@ -30,6 +30,7 @@ from comminsight.model.report import RunReport
 from comminsight.pipeline.evidence_files import HEAD_BYTES, FileForm, form_of
 from comminsight.pipeline.host_files import hosts_in
 from comminsight.pipeline.masking import HOST_KEYS, Masker
+from comminsight.pipeline.regular_file import read_regular
 
 MAX_FILE_BYTES = 1 << 30
 MAX_DOCUMENT_BYTES = 64 << 20
@@ -131,8 +132,9 @@ def _segment(data: bytes, rewrite: Rewrite, part: Part) -> bytes:
 
 
 def _read(path: Path) -> bytes:
-    with path.open("rb") as stream:
-        data = stream.read(MAX_FILE_BYTES + 1)
+    data = read_regular(path, MAX_FILE_BYTES + 1)
+    if data is None:
+        raise InputError("is no file", path=str(path))
     if len(data) > MAX_FILE_BYTES:
         raise InputError(f"is larger than {MAX_FILE_BYTES >> 30} GiB", path=str(path))
     return data

@@ -61,8 +61,10 @@ def inspector_evidence(paths: Iterable[Path]) -> InspectorEvidence:
         try:
             for one in _read(path, counts):
                 parts[one.host, one.pid].append(one)
-        except (InputError, OSError):
+        except InputError:
             unread.append(UnreadFile(file=str(path), reason=Message("unread.damaged")))
+        except OSError:
+            unread.append(UnreadFile(file=str(path), reason=Message("unread.unreadable")))
     processes = tuple(_joined(own) for _, own in sorted(parts.items()))
     ranks, world_size = common_ranks(processes)
     numbered = tuple(_numbered(processes, ranks))

@@ -15,7 +15,12 @@ from comminsight.errors import InputError
 from comminsight.model.job_evidence import JobEvidence, JobLog, UnreadFile
 from comminsight.model.ras import RasReading
 from comminsight.model.verdict import Message
-from comminsight.pipeline.evidence_files import NEXT_STEP, EvidenceFiles, sorted_files
+from comminsight.pipeline.evidence_files import (
+    NEXT_STEP,
+    EvidenceFiles,
+    not_given,
+    sorted_files,
+)
 from comminsight.pipeline.flight_recorder import flight_evidence
 from comminsight.pipeline.host_files import host_evidence, read_host_file
 from comminsight.pipeline.job_logs import read_log, read_logs
@@ -40,6 +45,8 @@ def gather(paths: Sequence[Path], *, world_size: int = 0) -> GatheredEvidence:
     """
     files = sorted_files(paths)
     if not files.is_any:
+        if files.refused:
+            raise files.refused[0]
         named = ", ".join(map(str, paths))
         raise InputError("holds nothing that can be judged", path=named, next_step=NEXT_STEP)
     logs, unread = read_logs(files.logs)
@@ -102,8 +109,7 @@ def _refuse(files: EvidenceFiles) -> None:
         try:
             read(path)
         except OSError as error:
-            why = f"cannot be read: {error.strerror}"
-            raise InputError(why, path=str(path), next_step=NEXT_STEP) from error
+            raise not_given(path, error) from error
 
 
 def _answers(paths: Sequence[Path]) -> tuple[list[RasReading], list[UnreadFile]]:

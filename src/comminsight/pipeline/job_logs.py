@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -40,8 +41,10 @@ def read_logs(paths: Iterable[Path]) -> tuple[list[JobLog], list[UnreadFile]]:
     for path in given:
         try:
             logs.append(known[path] if path in known else read_log(path))
-        except (InputError, OSError):
+        except InputError:
             unread.append(UnreadFile(file=str(path), reason=Message("unread.damaged")))
+        except OSError:
+            unread.append(UnreadFile(file=str(path), reason=Message("unread.unreadable")))
     if len(logs) == 1 and rank_of_name(Path(logs[0].file)) < 0:
         logs[0] = replace(logs[0], rank=-1)  # all ranks may have written it, and one said so
     return logs, unread
@@ -51,7 +54,8 @@ def read_log(path: Path) -> JobLog:
     """The events of one log, at most ``MAX_EVENTS`` of bulk and of all others; the first ones where
     there are more.
 
-    Raises InputError for a compressed file that does not expand, OSError for one that vanished.
+    Raises InputError for a compressed file that does not expand, OSError for one that the
+    system does not give.
     """
     opened = open_regular(path)
     if opened is None:
@@ -59,7 +63,7 @@ def read_log(path: Path) -> JobLog:
     with opened as stream:
         reader = LogReader(stream, file=str(path))
         events = list(_bounded(reader))
-    written_ns = path.stat().st_mtime_ns
+        written_ns = os.fstat(stream.fileno()).st_mtime_ns
     place = reader.clock.placed
     return JobLog(
         file=str(path),

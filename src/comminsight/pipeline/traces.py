@@ -82,8 +82,10 @@ def _read(paths: Iterable[Path]) -> tuple[list[DeviceTrace], list[UnreadFile]]:
             unread.append(UnreadFile(file=str(path), reason=Message(error.reason)))
         except UnknownDatabaseError:
             unread.append(UnreadFile(file=str(path), reason=Message("unread.unknown_form")))
-        except (InputError, OSError):
+        except InputError:
             unread.append(UnreadFile(file=str(path), reason=Message("unread.damaged")))
+        except OSError:
+            unread.append(UnreadFile(file=str(path), reason=Message("unread.unreadable")))
     return traces, unread
 
 
