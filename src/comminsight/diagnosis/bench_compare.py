@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 
@@ -74,11 +75,11 @@ def _change(one: BenchRow, other: BenchRow, alpha: float) -> RowChange:
 
 
 def _wander(times: Sequence[float]) -> float:
-    """How far the middle of a launch's repeats moves or spreads: the greater of the ratio of the
-    upper to the lower quartile and that of the medians of its halves."""
-    if len(times) < 2:
+    """How far the repeats of one launch move or spread: the greater of the ratio of the upper to
+    the lower quartile and that of the medians of the first and the last quarter of the repeats."""
+    if len(times) < MIN_REPEATS:
         return EFFECT_RATIO
     low, _, high = statistics.quantiles(times, n=4, method="inclusive")
-    half = len(times) // 2
-    ends = sorted((statistics.median(times[:half]), statistics.median(times[half:])))
-    return max(high / low if low > 0 else 1.0, ends[1] / ends[0] if ends[0] > 0 else 1.0)
+    part = len(times) // 4
+    ends = sorted((statistics.median(times[:part]), statistics.median(times[-part:])))
+    return max(high / low, ends[1] / ends[0]) if min(low, ends[0]) > 0 else math.inf

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from comminsight.analysis.bench_statistics import bench_row
 from comminsight.diagnosis.bench_compare import compare_records
@@ -27,3 +28,42 @@ def test_change(factor: float, n: int, change: Change) -> None:
     noise = np.random.default_rng(1).lognormal(0, 0.1, 2 * n).tolist()
     (row,) = compare_records(record(noise[:n]), record([factor * one for one in noise[n:]])).rows
     assert row.change is change
+
+
+NOISE = np.random.default_rng(2).lognormal(0, 0.1, 20).tolist()
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        ({"workload_id": "v"}, "workload_id"),
+        ({"algorithm_requested": "Ring"}, "algorithm_requested"),
+        ({"warmup": 5}, "warmup"), ({"decision": Decision.DISCARD}, "failure"),
+        ({"environment_profile": {"torch": "2"}}, "environment_profile.torch"),
+    ],
+)  # fmt: skip
+def test_unlike_records_are_not_judged(other: dict[str, object], named: str) -> None:
+    slower = replace(record([3 * one for one in NOISE]), **other)
+    found = compare_records(record(NOISE), slower)
+    assert (found.differs, found.rows, found.has_regression) == ((named,), (), False)
+
+
+def test_a_row_of_one_record_alone_is_named() -> None:
+    first = record(NOISE)
+    more = (*first.metrics.rows, bench_row("broadcast", 9, [NOISE, NOISE]))
+    second = replace(first, metrics=Metrics(rows=more))
+    for pair in ((first, second), (second, first)):
+        found = compare_records(*pair)
+        assert [(one.collective, one.payload_bytes_per_rank) for one in found.dropped] == [
+            ("broadcast", 9)
+        ]
+        assert len(found.rows) == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_launch_that_wanders_accuses_nobody(seed: int) -> None:
+    """A launch that became slower by itself says nothing of a change smaller than that."""
+    rng = np.random.default_rng(seed)
+    drifting = (rng.lognormal(0, 0.02, 20) * np.linspace(1.0, 1.8, 20)).tolist()
+    found = compare_records(record(NOISE), record(drifting))
+    assert not found.has_regression
