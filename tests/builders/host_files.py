@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,6 +12,7 @@ from comminsight.model.counters import CounterSeries
 from comminsight.model.host_facts import GidEntry, HostFacts, NvLinkState, PortState
 
 One = TypeVar("One")
+Key = TypeVar("Key")
 
 
 def write_host_files(folder: Path, facts: HostFacts, counters: Sequence[CounterSeries]) -> None:
@@ -87,8 +88,8 @@ def _write(folder: Path, host: str, text: str, is_any: bool) -> None:
         (folder / f"{host}.txt").write_text(f"# host {host}\n{text}")
 
 
-def _by(values: Iterable[One], key: Callable[[One], Hashable]) -> dict[Hashable, list[One]]:
-    found: dict[Hashable, list[One]] = defaultdict(list)
+def _by(values: Iterable[One], key: Callable[[One], Key]) -> dict[Key, list[One]]:
+    found: dict[Key, list[One]] = defaultdict(list)
     for value in values:
         found[key(value)].append(value)
     return found
