@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from comminsight.cli.choices import EventFormat, Lang
+from comminsight.cli.sources import refuse_without_ops
 from comminsight.cli.typed import call, progress
 from comminsight.pipeline.export import export_inspector, export_parquet
 from comminsight.report.catalogue import catalogue
@@ -28,6 +29,7 @@ def export(
     """Write every finished op of the run as Parquet tables or as NCCL Inspector JSON lines."""
     progress(f"reading {run}")
     opened = open_run(run)
+    refuse_without_ops(run)
     target = out or run / "events" / form.value
     words = catalogue(lang.value)
     if form is EventFormat.PARQUET:

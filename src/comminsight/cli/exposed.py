@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from comminsight.cli.choices import Lang
-from comminsight.cli.sources import split_runs
+from comminsight.cli.sources import refuse_without_ops, split_runs
 from comminsight.cli.typed import call, progress, terminal_width, write_output
 from comminsight.errors import UsageError
 from comminsight.model.exposed import ExposedReport
@@ -50,6 +50,7 @@ def _of_run(root: Path) -> ExposedReport:
     manifest = read_import(root)
     if manifest is not None and any(one.form == FileForm.TRACE for one in manifest.files):
         return exposed_in_files(evidence_of(root, manifest))
+    refuse_without_ops(root)
     return exposed_in_run(open_run(root).trace)
 
 

@@ -56,10 +56,11 @@ def _lines(made: ImportManifest, out: Path, words: Catalogue) -> list[str]:
         lines += [
             words.text(f"import.dropped.{name}", n=n) for name, n in sorted(one.dropped.items())
         ]
-    if len(made.ranks) > 1:
-        ranks = range_compress(one.global_rank for one in made.ranks)
+    written = [one.global_rank for one in made.ranks if one.n_written]
+    if len(written) > 1:
+        ranks = range_compress(written)
         lines.append(words.text("import.clocks", ranks=ranks))
-    if not made.ranks:
+    if not written:
         lines.append(words.text("import.no_records"))
     return lines
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from comminsight.cli.choices import Lang
-from comminsight.cli.sources import judged
+from comminsight.cli.sources import judged, refuse_without_ops
 from comminsight.cli.typed import call, progress, terminal_width, write_output
 from comminsight.errors import UsageError
 from comminsight.model.reference import RefKind, parse_reference
@@ -67,6 +67,7 @@ def show(  # noqa: PLR0913 - one for each option
     progress(f"reading {paths[0]}")
     with opened(paths[0]) as (place, *_):
         run = open_run(place, template_folders=folders)
+        refuse_without_ops(place)
         if pairs and rank is not None:
             write_output(_pairs(run, rank, step, lang, is_json=json))
         else:

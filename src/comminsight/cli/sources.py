@@ -88,6 +88,16 @@ def is_judged_by_records(places: Sequence[Path]) -> bool:
     return is_one and read_import(places[0]) is None
 
 
+def refuse_without_ops(root: Path) -> None:
+    """Raises InputError for an imported run whose files gave no op with its times."""
+    manifest = read_import(root)
+    if manifest is not None and not any(one.n_written for one in manifest.ranks):
+        raise InputError(
+            "is imported from files that give no op with its times", path=str(root),
+            next_step=f"`comminsight report {root}` judges the files; import profiler traces too",
+        )  # fmt: skip
+
+
 def at_path(made: RunReport, paths: Sequence[Path]) -> RunReport:
     """The report of an incident file names the file, not where it was unpacked."""
     if len(paths) != 1 or not paths[0].is_file():

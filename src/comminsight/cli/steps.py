@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from comminsight.cli.choices import Lang
+from comminsight.cli.sources import refuse_without_ops
 from comminsight.cli.typed import call, progress, terminal_width, write_output
 from comminsight.report.calibration_text import render_step_numbers
 from comminsight.report.json_form import steps_json
@@ -29,6 +30,7 @@ def steps(
     seen, and what changed on the way."""
     progress(f"reading {run}")
     opened = open_run(run, template_folders=[templates] if templates else [])
+    refuse_without_ops(run)
     rows, coverage = opened.step_rows(), opened.coverage()
     scores = () if rows else opened.template_scores()
     view, notes = opened.calibration.state.view, opened.calibration_notes()

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from comminsight.cli.choices import Lang
+from comminsight.cli.sources import refuse_without_ops
 from comminsight.cli.typed import call, progress, terminal_width, write_output
 from comminsight.pipeline.what_if import what_if
 from comminsight.report.json_form import what_if_json
@@ -29,6 +30,7 @@ def whatif(
     its peers: expected, at least, at most, and what is not known."""
     progress(f"reading {run}")
     opened = open_run(run, template_folders=[templates] if templates else [])
+    refuse_without_ops(run)
     found = what_if(
         opened.trace, opened.aligned_steps, opened.coverage(), run_id=opened.facts.run_id
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from comminsight.analysis.alignment import AlignedStep
 from comminsight.capture.session import SessionData
+from comminsight.model.event import UNBOUNDED_NS
 from comminsight.model.ranges import missing_ranks
 from comminsight.model.records import n_calls
 from comminsight.model.tally import NOT_READ, TALLY_NAMES, Severity, Tally
@@ -54,10 +55,17 @@ def run_coverage(
         records_lost=lost,
         steps_used=used,
         steps_excluded=len(aligned) - used,
-        clock_error_ns=trace.clocks.max_error_ns,
+        clock_error_ns=_clock_error_ns(trace),
         unseen_step_ratio=1 - seen_ratio * (1 - off_ratio),
         tally={name: n for name, n in tally.items() if is_loss(name)},
     )
+
+
+def _clock_error_ns(trace: RunTrace) -> int:
+    """How far the clocks of the nodes may be apart; UNBOUNDED_NS where a node is not aligned."""
+    if {rank.session.boot_id for rank in trace.ranks} - trace.clocks.error_ns.keys():
+        return UNBOUNDED_NS
+    return trace.clocks.max_error_ns
 
 
 def is_loss(name: str) -> bool:

@@ -35,7 +35,7 @@ from comminsight.model.verdict import Message
 from comminsight.pipeline.regular_file import open_regular
 
 MAX_NUMBERS = 1 << 20  # of one communicator and function, on one rank
-NO_TIME = "inspector.no_start_time"
+NO_TIME = "no_start_time"
 INFERRED = ("global_rank", "op_seq", "match_seq")
 _VALUES = frozenset({ABSURD_SIZE, NO_SERIAL, NOT_FINITE, UNKNOWN_OP})
 

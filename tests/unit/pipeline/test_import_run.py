@@ -15,7 +15,7 @@ from comminsight.pipeline.import_report import report_imported
 from comminsight.pipeline.import_run import evidence_of, import_run, read_import
 from comminsight.pipeline.import_sources import kept_names
 from comminsight.run import open_run
-from tests.builders.activities import comm, compute, shifted
+from tests.builders.activities import comm, compute, in_steps, on_ranks, shifted
 from tests.builders.flight_recorder import parallel_job, write_dumps
 from tests.builders.kineto import write_traces
 
@@ -120,3 +120,20 @@ def test_collectives_of_a_trace_become_ops_that_ranks_match_on(tmp_path: Path) -
         assert rank.ops["size_bytes"].tolist()[:2] == [1 << 20, 4096]
     assert run.tally["segment_frames_bad"] == 0
     assert told(reported(tmp_path / "run")) == told(diagnose([tmp_path / "traces"]))
+
+
+@pytest.mark.parametrize("sizes", [(25 << 20, 25 << 20, 4 << 20), (1 << 20, 4096)])
+def test_buckets_of_a_trace_become_steps(sizes: tuple[int, ...], tmp_path: Path) -> None:
+    buckets = [
+        one for n, size in enumerate(sizes) for one in (
+            compute(0, 300 + n * 200, 150),
+            comm(0, Op.ALL_REDUCE, 500 + n * 200, 120, size_bytes=size),
+        )
+    ]  # fmt: skip
+    job = on_ranks((0, 1), in_steps([compute(0, 0, 300), *buckets], 14, 10_000))
+    import_run([write_traces(tmp_path / "traces", job, 2)], tmp_path / "run")
+    run = open_run(tmp_path / "run")
+    assert [sorted(step.members) for step in run.aligned_steps] == [[0, 1]] * 14
+    windows = [one for step in run.aligned_steps for one in step.members.values()]
+    assert {one.template.partition("@")[0] for one in windows} == {"ddp"}
+    assert all(one.coverage_complete for one in windows)
