@@ -116,3 +116,5 @@ def test_clocks_that_nothing_joins_are_not_known_to_agree(tmp_path: Path, capfd:
     assert call(capfd, "import", tmp_path / "traces", "--out", run)[0] == 0
     told = json.loads(call(capfd, "steps", run, "--json")[1])
     assert int(told["coverage"]["clock_error_ns"]) == UNBOUNDED_NS
+    words = " ".join(call(capfd, "steps", run)[1].split())
+    assert "how well the clocks of the ranks agree is not known" in words
