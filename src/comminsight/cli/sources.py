@@ -72,7 +72,7 @@ def is_run(path: Path) -> bool:
     """True for a folder with what recorders of our own wrote."""
     try:
         run_paths(path)
-    except InputError:
+    except (InputError, OSError):  # closed to us: the reader of files says why
         return False
     return True
 
