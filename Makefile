@@ -50,9 +50,11 @@ test: setup test-native ## the whole test suite (the same that CI runs)
 	$(BIN)/python -m pytest tests
 
 score: setup ## the full statistics of right and silent: 20 real seeds, 300 healthy simulated runs, the lab's faults
-	COMMINSIGHT_FULL=1 $(BIN)/python -m pytest -s tests/laws tests/samples tests/integration/test_right_and_silent.py
-	$(BIN)/python tools/score_cases.py
-	$(BIN)/python tools/score_lab.py
+	@status=0; \
+	COMMINSIGHT_FULL=1 $(BIN)/python -m pytest -s tests/laws tests/samples tests/integration/test_right_and_silent.py || status=1; \
+	$(BIN)/python tools/score_cases.py || status=1; \
+	$(BIN)/python tools/score_lab.py || status=1; \
+	exit $$status
 
 demo: setup ## a real 8-rank job with a planted slow rank, then one that hangs
 	@$(BIN)/comminsight demo

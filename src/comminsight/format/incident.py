@@ -24,6 +24,7 @@ import msgspec
 
 from comminsight.errors import InputError
 from comminsight.format.document import document_bytes, read_document
+from comminsight.format.regular_file import open_regular, read_regular
 
 MAGIC = "comminsight-incident"
 VERSION = 1
@@ -67,10 +68,7 @@ class IncidentManifest(msgspec.Struct, frozen=True, kw_only=True):
 def is_incident(path: Path) -> bool:
     """Whether the file begins as one does; False for what is no regular file."""
     try:
-        if not path.is_file():
-            return False
-        with path.open("rb") as stream:
-            head = stream.read(512)
+        head = read_regular(path, 512) or b""
     except OSError:
         return False
     return head.startswith(MANIFEST.encode() + b"\0") and head[257:262] == b"ustar"
@@ -112,7 +110,10 @@ def unpack_incident(path: Path, target: Path) -> IncidentManifest:
     damaged, and for members that the manifest does not name as they are.
     """
     try:
-        with path.open("rb") as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
+        opened = open_regular(path)
+        if opened is None:
+            raise _bad("is no file", path)
+        with opened as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
             manifest, digest = _manifest(tar, path)
             for member in manifest.members:
                 _unpack(tar, member, target, path)

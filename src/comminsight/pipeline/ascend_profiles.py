@@ -35,12 +35,12 @@ from comminsight.format.ascend_json import (
 )
 from comminsight.format.ascend_trace import is_trace_view, read_trace_view
 from comminsight.format.expanding import expanded_head
+from comminsight.format.regular_file import open_regular, read_regular
 from comminsight.format.sqlite_file import SqliteFile, is_sqlite
 from comminsight.model.bandwidth import BandwidthRow
 from comminsight.model.device_trace import CollectiveCall, DeviceTrace, TraceSlice
 from comminsight.model.job_evidence import UnreadFile
 from comminsight.model.verdict import Message
-from comminsight.pipeline.regular_file import open_regular, read_regular
 
 HEAD_BYTES = 1 << 16
 MAX_INFO_BYTES = 1 << 22

@@ -18,9 +18,9 @@ from comminsight.format.flight_recorder import is_flight_recorder
 from comminsight.format.log_lines import UTF16
 from comminsight.format.log_reader import LogReader
 from comminsight.format.ras import is_ras
+from comminsight.format.regular_file import read_regular
 from comminsight.format.safe_pickle import is_pickle
 from comminsight.pipeline.host_files import is_host_file
-from comminsight.pipeline.regular_file import read_regular
 from comminsight.pipeline.trace_files import is_trace
 
 HEAD_BYTES = 1 << 16

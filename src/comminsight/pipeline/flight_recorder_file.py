@@ -13,8 +13,8 @@ from comminsight.format.flight_recorder import (
     parse_flight_recorder,
 )
 from comminsight.format.pickle_layouts import Layouts
+from comminsight.format.regular_file import read_regular
 from comminsight.format.safe_pickle import MAX_BYTES
-from comminsight.pipeline.regular_file import read_regular
 
 
 class BadDumpError(Exception):

@@ -21,6 +21,7 @@ from comminsight.format.expanding import expanded_bytes
 from comminsight.format.gpu_links import is_gpu_links, parse_gpu_links
 from comminsight.format.ib_ports import is_ib_ports, parse_ib_ports
 from comminsight.format.nccl_tests import is_nccl_tests, parse_nccl_tests
+from comminsight.format.regular_file import read_regular
 from comminsight.model.bandwidth import BandwidthRow
 from comminsight.model.counters import CounterSeries
 from comminsight.model.host_facts import (
@@ -35,7 +36,6 @@ from comminsight.model.host_facts import (
 from comminsight.model.job_evidence import UnreadFile
 from comminsight.model.ops import Op
 from comminsight.model.verdict import Message
-from comminsight.pipeline.regular_file import read_regular
 
 MAX_BYTES = 256 << 20
 NEXT_STEP = "give what the tool printed, in one file for each host or with its name on each line"

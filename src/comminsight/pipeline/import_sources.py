@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from comminsight.errors import InputError
+from comminsight.format.regular_file import open_regular
 from comminsight.model.imported import ImportedFile
-from comminsight.pipeline.regular_file import open_regular
 
 EVIDENCE_FOLDER = "evidence"
 PIECE_BYTES = 1 << 20

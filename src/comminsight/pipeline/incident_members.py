@@ -17,6 +17,7 @@ from comminsight.format.layout import SEGMENT_MAGIC
 from comminsight.format.log_lines import UTF16, blocks
 from comminsight.format.log_reader import LogReader
 from comminsight.format.ras import is_ras, parse_ras
+from comminsight.format.regular_file import read_regular
 from comminsight.format.rewrite import (
     Rewrite,
     rewritten,
@@ -30,7 +31,6 @@ from comminsight.model.report import RunReport
 from comminsight.pipeline.evidence_files import HEAD_BYTES, FileForm, form_of
 from comminsight.pipeline.host_files import hosts_in
 from comminsight.pipeline.masking import HOST_KEYS, Masker
-from comminsight.pipeline.regular_file import read_regular
 
 MAX_FILE_BYTES = 1 << 30
 MAX_DOCUMENT_BYTES = 64 << 20

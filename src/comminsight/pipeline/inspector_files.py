@@ -26,13 +26,13 @@ from comminsight.format.inspector_rows import (
     ROW_DTYPE,
     UNKNOWN_OP,
 )
+from comminsight.format.regular_file import open_regular
 from comminsight.model.activity import NumberedOps
 from comminsight.model.event import OP_DTYPE
 from comminsight.model.imported import ImportClock, ImportedRank
 from comminsight.model.job_evidence import UnreadFile
 from comminsight.model.ops import P2P_OPS, Op
 from comminsight.model.verdict import Message
-from comminsight.pipeline.regular_file import open_regular
 
 MAX_NUMBERS = 1 << 20  # of one communicator and function, on one rank
 NO_TIME = "no_start_time"

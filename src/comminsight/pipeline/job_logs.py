@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from comminsight.analysis.log_ranks import OF_OTHERS
 from comminsight.errors import InputError
 from comminsight.format.log_reader import LogReader
+from comminsight.format.regular_file import open_regular
 from comminsight.model.job_evidence import JobLog, UnreadFile
 from comminsight.model.log_event import LogCode, LogEvent, LogTime
 from comminsight.model.verdict import Message
 from comminsight.pipeline.reading_pool import ReadingPool
-from comminsight.pipeline.regular_file import open_regular
 
 MAX_EVENTS = 200_000  # of one log that tell how it ended, and as many that tell how it went
 # what NCCL writes for each call or connection: there may be millions of lines before the end

@@ -7,6 +7,7 @@ import re
 import stat
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from comminsight.errors import InputError
 from comminsight.format.ras import MAX_ANSWER_BYTES, parse_ras
@@ -39,24 +40,13 @@ def read_kept_ras(paths: RunPaths) -> tuple[list[RasReading], list[str]]:
     return sorted(readings, key=lambda reading: reading.observed_mono_ns), unreadable
 
 
-def is_waiting_pipe(path: Path) -> bool:
-    """True for a pipe that has a name of its own: nobody need ever write to it. A pipe that a shell
-    hands over (``/dev/fd/63``) has its writer already."""
-    return path.is_fifo() and path.resolve().parts[:2] != ("/", "proc")
-
-
 def read_ras(path: Path, *, observed_mono_ns: int = 0) -> RasReading:
     """The answer in one file.
 
     Raises InputError when the file cannot be read or is no answer.
     """
-    if is_waiting_pipe(path):
-        raise InputError(
-            "is a named pipe, and reading it may never end", path=str(path), code="ras_pipe",
-            next_step="keep the output of ncclras in a file, or give it as <(ncclras ...)",
-        )  # fmt: skip
     try:
-        with path.open("rb") as stream:
+        with _opened(path) as stream:
             data = stream.read(MAX_ANSWER_BYTES + 1)
             about = os.fstat(stream.fileno())
     except OSError as error:
@@ -69,6 +59,24 @@ def read_ras(path: Path, *, observed_mono_ns: int = 0) -> RasReading:
     return RasReading(
         answer=answer, source=path.name, observed_mono_ns=observed_mono_ns,
         written_ns=about.st_mtime_ns if stat.S_ISREG(about.st_mode) else 0,
+    )  # fmt: skip
+
+
+def _opened(path: Path) -> BinaryIO:
+    """The file, or a pipe that a shell hands over (``/dev/fd/63``): that has its writer.
+
+    It is looked at once it is open, since it may have been exchanged before. Raises InputError for
+    any other pipe.
+    """
+    is_handed_over = path.resolve().parts[:2] == ("/", "proc")
+    flags = os.O_RDONLY | os.O_CLOEXEC | (0 if is_handed_over else os.O_NONBLOCK)
+    descriptor = os.open(path, flags)
+    if is_handed_over or not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    raise InputError(
+        "is a named pipe, and reading it may never end", path=str(path), code="ras_pipe",
+        next_step="keep the output of ncclras in a file, or give it as <(ncclras ...)",
     )  # fmt: skip
 
 

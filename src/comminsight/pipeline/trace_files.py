@@ -14,10 +14,10 @@ from comminsight.format.expanding import expanded_head
 from comminsight.format.inspector_json import is_inspector, read_inspector
 from comminsight.format.kineto import NEXT_STEP, is_kineto, read_kineto
 from comminsight.format.nsys import is_nsys, read_nsys
+from comminsight.format.regular_file import open_regular
 from comminsight.format.sqlite_file import SqliteFile, is_sqlite
 from comminsight.model.device_trace import DeviceTrace
 from comminsight.pipeline.ascend_profiles import is_ascend, read_ascend_profiles
-from comminsight.pipeline.regular_file import open_regular
 
 HEAD_BYTES = 1 << 16
 DATABASE_STEP = "give an export of Nsight Systems, or the database of Ascend's profiler"
