@@ -22,7 +22,7 @@ from comminsight.errors import InputError
 
 MIN_BYTES = 8 << 20  # below, it takes longer to start an interpreter than to read
 BYTES_PER_SHARE = 4 << 20
-HEAD_START_BYTES = 4 << 20  # what is read here while an interpreter starts
+HEAD_START_RATIO = 0.4  # of an equal share: interpreters start, and what they read is packed
 MAX_SHARES = 16
 LENGTH_BYTES = 8
 _ENCODER = msgspec.msgpack.Encoder()
@@ -96,7 +96,8 @@ def shared_out(paths: Sequence[Path]) -> list[list[Path]]:
     n_shares = min(_n_cores(), MAX_SHARES, total_bytes // BYTES_PER_SHARE, len(sizes))
     if total_bytes < MIN_BYTES or n_shares < 2 or not sys.executable:
         return []
-    loads = [0, *[HEAD_START_BYTES] * (n_shares - 1)]
+    head_start_bytes = int(HEAD_START_RATIO * total_bytes / n_shares)
+    loads = [0, *[head_start_bytes] * (n_shares - 1)]
     shares: list[list[Path]] = [[] for _ in loads]
     for path in sorted(sizes, key=lambda path: -sizes[path]):
         least = loads.index(min(loads))

@@ -48,7 +48,7 @@ def test_workers_give_back_exactly_what_is_read_here(
     alone = read_dumps([tmp_path])
     monkeypatch.setattr(reading_pool, "MIN_BYTES", 1)
     monkeypatch.setattr(reading_pool, "BYTES_PER_SHARE", 1)
-    monkeypatch.setattr(reading_pool, "HEAD_START_BYTES", 0)
+    monkeypatch.setattr(reading_pool, "HEAD_START_RATIO", 0)
     monkeypatch.setattr(reading_pool, "_n_cores", lambda: 4)
     assert read_dumps([tmp_path]) == alone
     assert [len(alone.dumps), alone.others] == [7, ["notes.txt"]]

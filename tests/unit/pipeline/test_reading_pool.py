@@ -35,7 +35,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes read, however little there is."""
     monkeypatch.setattr(reading_pool, "MIN_BYTES", 1)
     monkeypatch.setattr(reading_pool, "BYTES_PER_SHARE", 1)
-    monkeypatch.setattr(reading_pool, "HEAD_START_BYTES", 0)
+    monkeypatch.setattr(reading_pool, "HEAD_START_RATIO", 0)
     monkeypatch.setattr(reading_pool, "_n_cores", lambda: 2)
 
 
