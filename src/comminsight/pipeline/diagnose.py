@@ -81,4 +81,4 @@ def _world_of(recorded: RunReport | None) -> int:
 
 def _common(places: Sequence[Path]) -> str:
     folders = [place if place.is_dir() else place.parent for place in places]
-    return os.path.commonpath([folder.resolve() for folder in folders])
+    return os.path.commonpath([os.path.realpath(folder) for folder in folders])

@@ -59,7 +59,7 @@ def read_log(path: Path) -> JobLog:
     """
     opened = open_regular(path)
     if opened is None:
-        raise InputError("is no file", path=str(path))
+        raise InputError("is no file", path=str(path), next_step="give the log as a file")
     with opened as stream:
         reader = LogReader(stream, file=str(path))
         events = list(_bounded(reader))

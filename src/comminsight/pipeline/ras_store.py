@@ -68,7 +68,7 @@ def _opened(path: Path) -> BinaryIO:
     It is looked at once it is open, since it may have been exchanged before. Raises InputError for
     any other pipe.
     """
-    is_handed_over = path.resolve().parts[:2] == ("/", "proc")
+    is_handed_over = Path(os.path.realpath(path)).parts[:2] == ("/", "proc")
     flags = os.O_RDONLY | os.O_CLOEXEC | (0 if is_handed_over else os.O_NONBLOCK)
     descriptor = os.open(path, flags)
     if is_handed_over or not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
