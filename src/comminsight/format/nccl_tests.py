@@ -33,7 +33,6 @@ _WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
 _ROW = re.compile(r"\s+\d{1,18}\s", re.ASCII)
 _HEADER = re.compile(r"#\s+size\s+count\s+type\b")
 _HEAD = re.compile(rb"^.{0,80}#\s+size\s+count\s+type\b", re.MULTILINE)
-_AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(\S+)")
 NO_HOST = frozenset({"localhost", "hostname"})
 FACTOR_SLACK = 0.02  # times and bandwidths are rounded to two digits
 MIN_GBS = 1.0  # below, two digits tell no factor
@@ -42,7 +41,7 @@ MIN_GBS = 1.0  # below, two digits tell no factor
 @dataclass(slots=True)
 class NcclTestTable:
     """One table. ``n_wrong`` counts results that the program found wrong, ``n_bad`` rows that do
-    not read, ``average_gbs`` is the program's own mean of all bus bandwidths, -1 without."""
+    not read."""
 
     op: Op
     n_ranks: int
@@ -50,7 +49,6 @@ class NcclTestTable:
     rows: list[BandwidthRow] = field(default_factory=list)
     n_bad: int = 0
     n_wrong: int = 0
-    average_gbs: float = -1.0
 
 
 def is_nccl_tests(head: bytes) -> bool:
@@ -85,26 +83,24 @@ def _tables(lines: Iterable[str], program: str) -> Iterator[NcclTestTable]:
     devices: dict[int, str] = {}
     columns: list[str] = []
     raws: list[_Raw] = []
-    n_bad, average_gbs = 0, -1.0
+    n_bad = 0
     for line in lines:
         if found := _PROGRAM.search(line):
             program = found[1]
         if (told := _DEVICE.search(line)) is not None:
             if columns:  # the next table begins
-                yield _table(program, devices, raws, n_bad, average_gbs)
-                devices, columns, raws, n_bad, average_gbs = {}, [], [], 0, -1.0
+                yield _table(program, devices, raws, n_bad)
+                devices, columns, raws, n_bad = {}, [], [], 0
             devices[int(told[1])] = told[2]
         elif _HEADER.search(line):
             columns = line.replace("#", " ", 1).split()
-        elif average := _AVERAGE.search(line):
-            average_gbs = _number(average[1])
         elif columns and _ROW.match(line):
             row = _raw(line.split(), columns)
             if row is None or len(raws) >= MAX_ROWS:
                 n_bad += 1
             else:
                 raws.append(row)
-    yield _table(program, devices, raws, n_bad, average_gbs)
+    yield _table(program, devices, raws, n_bad)
 
 
 def _raw(values: list[str], columns: list[str]) -> _Raw | None:
@@ -132,13 +128,11 @@ def _number(text: str) -> float:
     return float(text) if _NUMBER.fullmatch(text) else -1.0
 
 
-def _table(
-    program: str, devices: dict[int, str], raws: list[_Raw], n_bad: int, average_gbs: float
-) -> NcclTestTable:
+def _table(program: str, devices: dict[int, str], raws: list[_Raw], n_bad: int) -> NcclTestTable:
     n_ranks = len(devices)
     op = PROGRAMS.get(program) or _op_of(raws, n_ranks)
     hosts = tuple(sorted(set(devices.values()) - NO_HOST))
-    found = NcclTestTable(op, n_ranks, hosts, n_bad=n_bad, average_gbs=average_gbs)
+    found = NcclTestTable(op, n_ranks, hosts, n_bad=n_bad)
     for raw in raws:
         found.n_wrong += raw.n_wrong
         if raw.size_bytes and raw.busbw_gbs > 0:

@@ -48,7 +48,7 @@ def test_the_collective(before: str, file_name: str, kind: str, factor: float, o
     assert (found.op, found.n_ranks, found.hosts) == (op, 16, ("node0", "node1"))
     assert [one.size_bytes for one in found.rows] == [1 << 20, 1 << 28]
     assert found.rows[0].busbw_gbs == pytest.approx(100 * factor, abs=0.01)
-    assert (found.rows[0].n_members, found.rows[0].ranks, found.average_gbs) == (16, (), 12.5)
+    assert (found.rows[0].n_members, found.rows[0].ranks) == (16, ())
 
 
 def test_two_ranks_tell_no_broadcast_from_an_all_reduce_by_the_factor_alone() -> None:
