@@ -5,6 +5,7 @@ from __future__ import annotations
 NO_COMMUNICATION_NAMED = "evidence.no_communication_named"
 MISSING_COMPUTE = "missing.compute"
 MISSING_SIZES = "missing.op_sizes"
+MISSING_BETWEEN = "missing.ops_between_steps"
 MISSING_OWNER = "missing.exposed_owner"
 ADVICE_ALL_REDUCE = "action.exposed_all_reduce"
 ADVICE_ALL_GATHER = "action.exposed_all_gather"
@@ -22,6 +23,8 @@ CODES: dict[str, tuple[str, ...]] = {
     MISSING_COMPUTE: (),
     # ops of fewer than three sizes, or of unknown ones: startup and transfer are not told apart
     MISSING_SIZES: ("ops",),
+    # recorded ops that lie between two steps, and are in none of the numbers
+    MISSING_BETWEEN: ("n",),
     # whose lateness made an op wait
     MISSING_OWNER: (),
     # what to look at first for a collective

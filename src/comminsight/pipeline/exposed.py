@@ -45,7 +45,11 @@ def exposed_in_run(trace: RunTrace) -> ExposedReport:
     """The report on a run's records: they hold no compute, so that nothing is told of overlap and
     exposed is all that was in communication."""
     activities = list(_recorded(trace))
-    return exposed_report(activities, ExposureSource.RECORDS, world_size=trace.world_size)
+    n_left_out = sum(len(rank.ops) for rank in trace.ranks) - len(activities)
+    left_out = (message(codes.MISSING_BETWEEN, n=n_left_out),) if n_left_out else ()
+    return exposed_report(
+        activities, ExposureSource.RECORDS, world_size=trace.world_size, missing=left_out
+    )
 
 
 def exposed_report(

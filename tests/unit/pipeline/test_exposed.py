@@ -11,11 +11,13 @@ from comminsight.errors import InputError
 from comminsight.model.activity import Activity
 from comminsight.model.exposed import ExposureSource
 from comminsight.model.ops import Op
-from comminsight.pipeline.exposed import exposed_in_files, exposed_report
+from comminsight.pipeline.exposed import exposed_in_files, exposed_in_run, exposed_report
 from comminsight.report.exposed_text import render_exposed
 from comminsight.report.json_form import exposed_json
+from comminsight.sim import megatron_layout, simulate
 from tests.builders.activities import comm, compute
 from tests.builders.kineto import TORCH, rank_trace
+from tests.laws.test_healthy_simulated import rebuilt
 
 
 def two_ranks() -> list[Activity]:
@@ -87,3 +89,12 @@ def test_what_is_no_trace_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "x.log").write_text("step 1\n")
     with pytest.raises(InputError, match="no trace with device activities"):
         exposed_in_files([tmp_path])
+
+
+def test_ops_between_steps_are_counted() -> None:
+    trace = rebuilt(simulate(megatron_layout(1, 1, 2), steps=6, seed=3))
+    report = exposed_in_run(trace)
+    n_shown = sum(one.n_calls for one in report.ops)
+    told = [one.params["n"] for one in report.missing if one.code == "missing.ops_between_steps"]
+    assert n_shown + sum(told) == sum(len(rank.ops) for rank in trace.ranks)
+    assert n_shown > 0
