@@ -421,7 +421,7 @@ void finish_quiet_folds(Door& d, int64_t now) {
     Fan& fan = d.fans[at];
     const Token op = Token::of(load_acquire(fan.op));
     const int64_t last_ns = load_relaxed(fan.last_stop_ns);
-    if (stage_of(fan) != Fan::kFolded || last_ns == 0 || now - last_ns <= kGraceNs) continue;
+    if (stage_of(fan) != Fan::kFolded || last_ns == 0 || !has_lasted(now, last_ns, kGraceNs)) continue;
     if (find_op(d, op) == nullptr) continue;
     if (load_relaxed(fan.n_untold) != 0) finish_tasks_at_rest(d, at);
     const uint32_t n_done = load_acquire(fan.n_tasks_done);

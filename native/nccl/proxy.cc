@@ -320,7 +320,7 @@ void publish_late_nets(Door& d, int64_t now) {
     ci_net_record net;
     load_words(&net, &late.net, sizeof net);
     const bool is_whole = load_acquire(late.net.n_proxy_ops_done) >= net.n_proxy_ops;
-    if (!is_whole && now - load_relaxed(late.end_ns) < kGraceNs) continue;
+    if (!is_whole && !has_lasted(now, load_relaxed(late.end_ns), kGraceNs)) continue;
     if (is_whole) load_words(&net, &late.net, sizeof net);
     if (is_whole) net.wait_side = CI_WAITSIDE_NONE;
     else net.last_event_ns = 0;

@@ -78,14 +78,14 @@ void settle_op(Door& d, Token op, int64_t now) {
   const uint32_t flags = flags_of(slot);
   if (is_at_rest(own, slot, flags)) {
     const int64_t last_ns = load_relaxed(own.last_stop_ns);
-    if (now - last_ns >= kGraceNs || is_overtaken(d, own, slot, flags)) finish(d, op, last_ns);
+    if (has_lasted(now, last_ns, kGraceNs) || is_overtaken(d, own, slot, flags)) finish(d, op, last_ns);
     return;
   }
   const uint8_t reason = silence_of(d, own, slot, flags);
   const int64_t since = load_relaxed(own.left_ns);
   if (reason == 0) {
     if (since != 0) store_relaxed(own.left_ns, 0);
-  } else if (now == INT64_MAX || (since != 0 && now - since >= kGraceNs)) {
+  } else if (now == INT64_MAX || (since != 0 && has_lasted(now, since, kGraceNs))) {
     retire(d, op, reason);
   } else if (since == 0) {
     store_relaxed(own.left_ns, now);

@@ -77,5 +77,12 @@ inline int64_t clock_ns(clockid_t id) {
 inline int64_t mono_ns() { return clock_ns(CLOCK_MONOTONIC); }
 inline int64_t real_ns() { return clock_ns(CLOCK_REALTIME); }
 
+// Whether `now_ns` is `limit_ns` or more after `since_ns`; any two times will do: a stamp of the GPU may be anything,
+// and the last look is made at INT64_MAX.
+inline bool has_lasted(int64_t now_ns, int64_t since_ns, int64_t limit_ns) {
+  return now_ns >= since_ns &&
+         static_cast<uint64_t>(now_ns) - static_cast<uint64_t>(since_ns) >= static_cast<uint64_t>(limit_ns);
+}
+
 }  // namespace ci
 #endif

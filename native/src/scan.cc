@@ -77,7 +77,7 @@ void Drain::mark(const Due& due, int64_t now) {
   if (r.slots.begin_marking(due.slot, due.word)) {
     ci_record record;
     r.read_slot(due.slot, &record);
-    const bool is_overdue = now - record.start_ns >= r.box.header()->active_overdue_limit_ns;
+    const bool is_overdue = has_lasted(now, record.start_ns, r.box.header()->active_overdue_limit_ns);
     const bool had_marker = load_relaxed(slot.marker_ns) != 0;
     if (!is_overdue || r.slots.set_overdue(due.slot, due.word)) {
       if (is_overdue) store_relaxed(slot.record.state, CI_OPSTATE_OVERDUE);

@@ -129,6 +129,13 @@ void ring_overwrites_and_says_so() {
   CHECK(!ring.put(first + 1 + 2 * CI_RING_CAPACITY, &record));
 }
 
+void any_two_times_can_be_compared() {
+  CHECK(has_lasted(10, 5, 5) && !has_lasted(10, 6, 5));
+  CHECK(!has_lasted(5, 10, 0));
+  CHECK(has_lasted(INT64_MAX, INT64_MIN, INT64_MAX) && has_lasted(INT64_MAX, -1, 1));
+  CHECK(!has_lasted(INT64_MIN, INT64_MAX, 1) && !has_lasted(0, INT64_MAX, 1));
+}
+
 void file_system_of_a_path_that_is_not_there_yet() {
   const char* const paths[] = {"absent", "absent/below", "./absent", "/absent", "/absent/below", "x", ".", "/"};
   for (const char* path : paths) {
@@ -141,6 +148,7 @@ void file_system_of_a_path_that_is_not_there_yet() {
 }  // namespace
 
 int main() {
+  any_two_times_can_be_compared();
   file_system_of_a_path_that_is_not_there_yet();
   checksum_is_zlibs();
   text_escapes_and_cuts();

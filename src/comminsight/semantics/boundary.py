@@ -75,6 +75,7 @@ class BoundaryMachine:
         self.losses = losses
         self._identity, self._comms = identity, comms
         self._coder, self._matchers = compiled(template)
+        self._may_open_with_work = _may_open_with_work(template, self._coder)
         self._n_tail = max(matcher.max_length for matcher in self._matchers) + 1
         self._held = HeldOps(comms)
         self._lead = LeadWatch(template, self._coder, comms, self._held)
@@ -165,7 +166,7 @@ class BoundaryMachine:
             if found is None:
                 return
             self.n_before = found[0]
-            self.step = OpenStep(first=self._held.op(found[0]), open_last=found[1])
+            self.step = self._opened(self._held.op(found[0]), found[1])
         hits = opens, anchors, closes, works
         while (found := self._next_open(self.step, *hits)) is not None:
             following = self._held.op(found[0])
@@ -174,7 +175,18 @@ class BoundaryMachine:
             else:
                 final_ns = self._held.op(found[1]).evidence.start_ns
                 yield self._end_step(self.step, following, final_ns)
-            self.step = OpenStep(first=following, open_last=found[1])
+            self.step = self._opened(following, found[1])
+
+    def _opened(self, first: OpAt, open_last: int) -> OpenStep:
+        """A step that begins; with the work that stands in its Open, of an earlier batch or not."""
+        step = OpenStep(first=first, open_last=open_last)
+        if self._may_open_with_work and first.position < open_last:
+            rows = self._held.between(first.position, open_last)
+            failed = (rows["state"] == _FAILED) | (rows["state"] == _ABORTED)
+            works = self._matchers[3].once(self._coder.encode(rows, self._comms), first.position)
+            works = works.without(np.flatnonzero(failed) + first.position)
+            self._take_work(step, works, works.next_from(first.position))
+        return step
 
     def _next_open(
         self, step: OpenStep, opens: Hits, anchors: Hits, closes: Hits, works: Hits
@@ -202,7 +214,10 @@ class BoundaryMachine:
 
     def _begin_work(self, step: OpenStep, works: Hits) -> bool:
         """Whether the step's work has begun; leaves out what stands before its lead."""
-        work = works.next_from(step.first.position, step.open_last)
+        return self._take_work(step, works, works.next_from(step.first.position, step.open_last))
+
+    def _take_work(self, step: OpenStep, works: Hits, work: tuple[int, int] | None) -> bool:
+        """Take this work or the first behind it that may be the step's; false for none."""
         while self.template.is_lead_work and work and not self._lead.stands_before(step, work[0]):
             work = works.next_from(work[0] + 1, work[1] + 1)
         if work is None:
@@ -274,6 +289,17 @@ class BoundaryMachine:
             matcher.restore(states)
         self._phases.restore(snapshot.phases)
         self.step = msgspec.structs.replace(snapshot.step) if snapshot.step else None
+
+
+def _may_open_with_work(template: Template, coder: SymbolCoder) -> bool:
+    """Whether work may be complete before the Open is whose ops it is among."""
+    if template.is_work_behind:
+        return False
+    places = [np.arange(len(sequence)) < len(sequence) - 1 for sequence in template.opens]
+    n_works = sum(map(len, template.works))
+    in_open = coder.fits[:, : sum(map(len, places))][:, np.concatenate(places)]
+    of_work = coder.fits[:, coder.fits.shape[1] - n_works :]
+    return bool((in_open.any(axis=1) & of_work.any(axis=1)).any())
 
 
 def _proof(step: OpenStep, following: OpAt | None) -> StepEnd:

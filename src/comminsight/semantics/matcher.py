@@ -110,6 +110,14 @@ class AnyMatcher:
         order = np.lexsort((first, last))
         return Hits(last[order], first[order])
 
+    def once(self, classes: np.ndarray, base: int) -> Hits:
+        """Completions within these classes alone; what is carried on stays as it is."""
+        states = self.states
+        self.restore([0] * len(states))
+        found = self.feed(classes, base)
+        self.restore(states)
+        return found
+
 
 def sound_suffix(
     shape: tuple[int, ...], blocks: Sequence[tuple[int, ...]]

@@ -174,7 +174,7 @@ def _blocks(hits: _Hits) -> list[_Block]:
     while found is not None and len(blocks) < _MAX_BLOCKS:
         first, last = found
         least = hits.least(found)
-        work = works.next_from(first, last)
+        work = works.next_from(first)
         end = None if work is None else ends.next_from(least, max(work[1], last))
         if work is None or end is None:
             break
@@ -195,7 +195,7 @@ def _tried(hits: _Hits) -> list[_Block]:
         following = None if end is None else opens.next_from(end[1] + 1)
         if end is None or following is None:
             break
-        before, behind = works.next_from(first, last), works.next_from(end[1] + 1)
+        before, behind = works.next_from(first), works.next_from(end[1] + 1)
         work, is_behind = -1, False
         if before is not None and before[1] <= end[1]:
             work = before[0]

@@ -102,6 +102,11 @@ def shape(steps: list[StepSummary]) -> list[tuple[int, int, str]]:
         ("OxCOxCOWCO", template(works="W"), [(0, 8, "close")]),  # ends before the work are none's
         ("OWxCOWCO", template(works="W"), [(0, 3, "close"), (4, 6, "close")]),
         ("OxCOxCO", template(works="W"), []),
+        (  # the work is the first op of the Open, which is the Close as well
+            "WCxWCxxWCx", template("WC", "WC", "WCx", "W", is_close_inside_open=True),
+            [(0, 2, "close"), (3, 5, "close")],
+        ),
+        ("OWxACOWxACOWx", template("OWx", works="W"), [(0, 4, "close"), (5, 9, "close")]),
         ("OxCWxOxCWO", BEHIND, [(0, 2, "close"), (5, 7, "close")]),
         ("OxCWxOxCxOxCWO", BEHIND, [(0, 2, "close"), (9, 11, "close")]),  # none behind the second
     ],
@@ -184,6 +189,10 @@ def naive(
                 last = step["close"] if has_close else first["open"] - 1
                 steps.append((step["first"], last, "close" if has_close else "next_open"))
             step = {"first": first["open"], "open": position}
+            inner: dict[str, int] = {"work": 0}
+            for at in range(first["open"], position):
+                if "work" not in step and completed({"work": works}, inner, at, letters[at]):
+                    step["work"] = at
         if step is not None and first.get("work", -1) >= step["first"]:
             step.setdefault("work", position)
         for kind in {"anchor", "close"} & first.keys():
