@@ -9,7 +9,7 @@ which bounds the offset from both sides and clamps the estimate.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -98,13 +98,20 @@ def estimate_clocks(ranks: Sequence[RankTrace]) -> ClockOffsets:
     boot id that no synchronising collective connects is left out.
     """
     boots = list(dict.fromkeys(rank.session.boot_id for rank in ranks))
-    if not boots:
-        return ClockOffsets()
-    offset_ns, error_ns = {boots[0]: 0}, {boots[0]: 0}
-    if len(boots) == 1:
-        return ClockOffsets(offset_ns, error_ns)
-    ends = {boot: _node_ends([r for r in ranks if r.session.boot_id == boot]) for boot in boots}
-    frontier = [boots[0]]
+    if len(boots) <= 1:
+        known = dict.fromkeys(boots, 0)
+        return ClockOffsets(known, dict(known))
+    return joined_clocks(
+        {boot: _node_ends([r for r in ranks if r.session.boot_id == boot]) for boot in boots}
+    )
+
+
+def joined_clocks(ends: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> ClockOffsets:
+    """Offsets of every clock that shared instances connect to the first one; ``ends`` holds keys
+    and spans of each, as ``offset_between`` takes them."""
+    boots = list(ends)
+    offset_ns, error_ns = dict.fromkeys(boots[:1], 0), dict.fromkeys(boots[:1], 0)
+    frontier = boots[:1]
     while frontier:
         known = frontier.pop(0)
         for boot in boots:

@@ -91,7 +91,7 @@ def _worst(
         calls.append(
             ExposedCall(
                 global_rank=one.global_rank, step=one.step, start_ns=one.start_ns,
-                end_ns=one.end_ns, exposed_ns=exposed_ns,
+                end_ns=one.end_ns, exposed_ns=exposed_ns, stream=one.stream, phase=one.phase,
             )
         )  # fmt: skip
         calls.sort(key=lambda call: (-call.exposed_ns, call.start_ns, call.global_rank))
@@ -100,10 +100,13 @@ def _worst(
 
 
 def exposed_ranks(
-    activities: Iterable[Activity], found: Iterable[Exposure]
+    activities: Iterable[Activity], found: Iterable[Exposure], *, infers_compute: bool = False
 ) -> tuple[RankExposed, ...]:
     """One for each rank, ascending. Dark is what no activity of any kind covers, inside of steps;
-    overlap is None without communication, and where nothing computes on the rank."""
+    overlap is None without communication, and where nothing computes on the rank.
+
+    With ``infers_compute`` what was not seen inside of steps is compute, and nothing is dark.
+    """
     seen: dict[RankStep, list[tuple[int, int]]] = defaultdict(list)
     for one in activities:
         if one.end_ns > one.start_ns > 0:
@@ -111,11 +114,18 @@ def exposed_ranks(
     by_rank: dict[int, list[Exposure]] = defaultdict(list)
     for exposure in found:
         by_rank[exposure.global_rank].append(exposure)
-    return tuple(_rank(rank, own, seen) for rank, own in sorted(by_rank.items()))
+    return tuple(
+        _rank(rank, own, seen, infers_compute=infers_compute and own[-1].step >= 0)
+        for rank, own in sorted(by_rank.items())
+    )
 
 
 def _rank(
-    rank: int, own: Sequence[Exposure], seen: Mapping[RankStep, Sequence[tuple[int, int]]]
+    rank: int,
+    own: Sequence[Exposure],
+    seen: Mapping[RankStep, Sequence[tuple[int, int]]],
+    *,
+    infers_compute: bool,
 ) -> RankExposed:
     span_ns = sum(one.span_ns for one in own)
     covered_ns = sum(
@@ -123,15 +133,18 @@ def _rank(
     )
     communication_ns = sum(one.communication_ns for one in own)
     overlapped_ns = sum(one.overlapped_ns for one in own)
+    compute_ns = sum(length_ns(one.compute) for one in own)
+    dark_ns = span_ns - covered_ns
     return RankExposed(
         global_rank=rank,
         n_steps=len(own),
         span_ns=span_ns,
-        compute_ns=sum(length_ns(one.compute) for one in own),
+        compute_ns=compute_ns + dark_ns * infers_compute,
         communication_ns=communication_ns,
         overlapped_ns=overlapped_ns,
         exposed_ns=communication_ns - overlapped_ns,
-        dark_ns=span_ns - covered_ns,
+        dark_ns=dark_ns * (not infers_compute),
+        is_compute_inferred=infers_compute,
         overlap_ratio=(
             overlapped_ns / communication_ns if communication_ns and len(own[0].hiding) else None
         ),

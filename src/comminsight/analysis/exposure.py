@@ -8,7 +8,7 @@ synchronisations that merely stand in the trace hide nothing.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,21 +80,6 @@ def set_of(activities: Iterable[Activity], kind: ActivityKind) -> np.ndarray:
     """The time that activities of one kind cover together."""
     rows = [(one.start_ns, one.end_ns) for one in activities if one.kind is kind]
     return united(np.array(rows, np.int64)) if rows else EMPTY
-
-
-def exposed_by_class(
-    activities: Iterable[Activity], found: Iterable[Exposure]
-) -> Mapping[tuple[int, str], int]:
-    """Exposed time of each class of communication (op, communicator), summed over ranks and steps;
-    of two that are exposed at once each has the time."""
-    compute = {(one.global_rank, one.step): one.hiding for one in found}
-    sums: dict[tuple[int, str], int] = defaultdict(int)
-    for one in activities:
-        if one.kind is ActivityKind.COMMUNICATION and one.end_ns > one.start_ns > 0:
-            row = np.array([[one.start_ns, one.end_ns]], np.int64)
-            hidden = compute.get((one.global_rank, one.step), EMPTY)
-            sums[one.op, one.comm_label] += length_ns(without(row, hidden))
-    return sums
 
 
 def imbalance_ratio(exposed: Iterable[float]) -> float | None:

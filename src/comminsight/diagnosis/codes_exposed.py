@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from comminsight.model.exposed import OwnerDoubt
+
 NO_COMMUNICATION_NAMED = "evidence.no_communication_named"
 MISSING_COMPUTE = "missing.compute"
 MISSING_SIZES = "missing.op_sizes"
 MISSING_BETWEEN = "missing.ops_between_steps"
-MISSING_OWNER = "missing.exposed_owner"
+MISSING_UNTIMED = "missing.ops_untimed"
+MISSING_OWNER = "missing.exposed_owner"  # with the reason behind it
 ADVICE_ALL_REDUCE = "action.exposed_all_reduce"
 ADVICE_ALL_GATHER = "action.exposed_all_gather"
 ADVICE_REDUCE_SCATTER = "action.exposed_reduce_scatter"
@@ -25,8 +28,10 @@ CODES: dict[str, tuple[str, ...]] = {
     MISSING_SIZES: ("ops",),
     # recorded ops that lie between two steps, and are in none of the numbers
     MISSING_BETWEEN: ("n",),
-    # whose lateness made an op wait
-    MISSING_OWNER: (),
+    # recorded ops whose times are not known
+    MISSING_UNTIMED: ("n",),
+    # whose lateness made calls wait: why that is not known
+    **{f"{MISSING_OWNER}_{one.value}": ("ratio", "n_calls") for one in OwnerDoubt},
     # what to look at first for a collective
     ADVICE_ALL_REDUCE: (), ADVICE_ALL_GATHER: (), ADVICE_REDUCE_SCATTER: (),
     ADVICE_ALL_TO_ALL: (), ADVICE_OTHER: (),

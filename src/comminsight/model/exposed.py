@@ -9,7 +9,7 @@ import msgspec
 from comminsight.model.job_evidence import UnreadFile
 from comminsight.model.verdict import Message
 
-EXPOSED_SCHEMA_VERSION = "1.0.0"
+EXPOSED_SCHEMA_VERSION = "1.1.0"
 
 
 class ExposureSource(StrEnum):
@@ -29,14 +29,41 @@ class Bound(StrEnum):
     UNKNOWN = "unknown"
 
 
+class OwnerKind(StrEnum):
+    """What exposed time goes into: waiting for a rank that entered later, moving data once all had
+    entered, or nobody knows."""
+
+    LATE = "late"
+    TRANSFER = "transfer"
+    UNKNOWN = "unknown"
+
+
+class OwnerDoubt(StrEnum):
+    """Why nobody knows: calls of other members are absent, or cannot be matched; clocks do not tell
+    who was last; the op need not wait for others; only the call was seen and not when it ran."""
+
+    ABSENT = "absent"
+    UNMATCHED = "unmatched"
+    CLOCKS = "clocks"
+    DEPENDS = "depends"
+    UNTIMED = "untimed"
+
+
 class ExposedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One call with much exposed time, on the clock of its source."""
+    """One call with much exposed time, on the clock of its source. ``late_ns`` of it were spent
+    waiting for ``late_rank``, the one that entered last; 0 and -1 where nobody is known to have
+    kept it waiting, ``doubt`` says why where that is not known. ``phase`` "" is unknown."""
 
     global_rank: int
     step: int
     start_ns: int
     end_ns: int
     exposed_ns: int
+    stream: int = 0
+    phase: str = ""
+    late_rank: int = -1
+    late_ns: int = 0
+    doubt: OwnerDoubt | None = None
 
 
 class OpExposure(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,8 +90,54 @@ class OpExposure(msgspec.Struct, frozen=True, kw_only=True):
     advice: tuple[Message, ...] = ()
 
 
+class OwnerExposed(msgspec.Struct, frozen=True, kw_only=True):
+    """Exposed time that one cause has; those of a report add up to the exposed time of all ranks.
+
+    Of an instant at which several calls are exposed the one that ends last is asked. LATE:
+    ``global_rank`` entered last, in ``phase`` of its own step; ``alone_ns`` of it only that rank
+    was still awaited. ``passed_on_ratio`` of that rank's lateness, over all its steps, was made by
+    others that had kept it waiting before; None where that is not known, as in traces.
+    """
+
+    kind: OwnerKind
+    exposed_ns: int
+    share_ratio: float
+    n_calls: int
+    global_rank: int = -1
+    phase: str = ""
+    alone_ns: int = 0
+    passed_on_ratio: float | None = None
+    doubt: OwnerDoubt | None = None
+
+
+class PartExposed(msgspec.Struct, frozen=True, kw_only=True):
+    """Exposed time of one role or phase; those of a report add up, as with owners. "" is unknown.
+    A call belongs to the phase in which it began."""
+
+    name: str
+    exposed_ns: int
+    share_ratio: float
+    n_calls: int
+
+
+class StreamExposed(msgspec.Struct, frozen=True, kw_only=True):
+    """One stream of one rank, each instant once: ``n_intervals`` are those left when calls that
+    touch are put together."""
+
+    global_rank: int
+    stream: int
+    n_intervals: int
+    compute_ns: int
+    communication_ns: int
+    exposed_ns: int
+
+
 class RankExposed(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank over all its steps. ``dark_ns`` is time in which nothing was seen of it."""
+    """One rank over all its steps. ``dark_ns`` is time in which nothing was seen of it.
+
+    ``is_compute_inferred``: compute is what lies between communications, and was not seen itself;
+    it hides nothing, and nothing is dark then.
+    """
 
     global_rank: int
     n_steps: int
@@ -75,6 +148,7 @@ class RankExposed(msgspec.Struct, frozen=True, kw_only=True):
     exposed_ns: int
     dark_ns: int
     overlap_ratio: float | None = None
+    is_compute_inferred: bool = False
 
 
 class StepExposed(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +166,9 @@ class ExposedReport(msgspec.Struct, frozen=True, kw_only=True):
     """Ops with the most exposed time first; ``ops[0]`` is the hotspot where anything is exposed.
 
     ``rank_imbalance_ratio`` is how much more exposed time the worst rank has than the median one,
-    None until two ranks were seen. ``findings`` are what is odd, ``missing`` what is not known.
+    None until two ranks were seen. ``clock_error_ns`` bounds how far the ranks' clocks are apart
+    where owners are told, None where no clocks were compared. ``findings`` are what is odd,
+    ``missing`` what is not known.
     """
 
     schema_version: str
@@ -101,6 +177,11 @@ class ExposedReport(msgspec.Struct, frozen=True, kw_only=True):
     ops: tuple[OpExposure, ...] = ()
     ranks: tuple[RankExposed, ...] = ()
     steps: tuple[StepExposed, ...] = ()
+    owners: tuple[OwnerExposed, ...] = ()
+    roles: tuple[PartExposed, ...] = ()
+    phases: tuple[PartExposed, ...] = ()
+    streams: tuple[StreamExposed, ...] = ()
+    clock_error_ns: int | None = None
     rank_imbalance_ratio: float | None = None
     rank_imbalance_observed: bool = False
     findings: tuple[Message, ...] = ()

@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from comminsight.analysis.activity_gates import activity_gates, members_of
 from comminsight.analysis.exposed import ExposedOp, exposed_ops, exposed_ranks, exposed_steps
+from comminsight.analysis.exposed_owners import call_shares, owners, parts, streams, with_owners
 from comminsight.analysis.exposure import exposures, imbalance_ratio
 from comminsight.diagnosis import codes_data
 from comminsight.diagnosis import codes_exposed as codes
 from comminsight.diagnosis.chain import op_name
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.hotspot import judged_op
+from comminsight.diagnosis.miscounts import miscounts_in, missing_counts
 from comminsight.errors import InputError
 from comminsight.model.activity import Activity, ActivityKind
-from comminsight.model.exposed import EXPOSED_SCHEMA_VERSION, ExposedReport, ExposureSource
+from comminsight.model.exposed import (
+    EXPOSED_SCHEMA_VERSION,
+    ExposedReport,
+    ExposureSource,
+    OwnerDoubt,
+    OwnerExposed,
+)
 from comminsight.model.job_evidence import UnreadFile
-from comminsight.model.ops import Op
-from comminsight.model.step import StepSummary
+from comminsight.model.ops import CommRole
 from comminsight.model.trace import RunTrace
 from comminsight.model.verdict import Message
+from comminsight.pipeline.exposed_records import RecordedCalls, recorded_calls
 from comminsight.pipeline.job_evidence import gather
+from comminsight.semantics.roles import role_of
 
 MAX_NAMES = 3  # of kernels, where none communicates
 NEXT_STEP = "give traces of the PyTorch profiler, Nsight Systems or msprof, or a run directory"
@@ -43,13 +53,19 @@ def exposed_in_files(paths: Sequence[Path]) -> ExposedReport:
 
 def exposed_in_run(trace: RunTrace) -> ExposedReport:
     """The report on a run's records: they hold no compute, so that nothing is told of overlap and
-    exposed is all that was in communication."""
-    activities = list(_recorded(trace))
-    n_left_out = sum(len(rank.ops) for rank in trace.ranks) - len(activities)
-    left_out = (message(codes.MISSING_BETWEEN, n=n_left_out),) if n_left_out else ()
-    return exposed_report(
-        activities, ExposureSource.RECORDS, world_size=trace.world_size, missing=left_out
+    exposed is all that was in communication. Compute is inferred where steps were rebuilt."""
+    found = recorded_calls(trace)
+    known = {one.comm_id: one for one in trace.communicators}
+    miscounts = miscounts_in(trace)
+    missing = (
+        *([message(codes.MISSING_BETWEEN, n=found.n_between)] if found.n_between else ()),
+        *([message(codes.MISSING_UNTIMED, n=found.n_untimed)] if found.n_untimed else ()),
+        *([missing_counts(miscounts, known)] if miscounts else ()),
     )
+    return exposed_report(
+        found.calls, ExposureSource.RECORDS, world_size=trace.world_size, missing=missing,
+        recorded=found,
+    )  # fmt: skip
 
 
 def exposed_report(
@@ -59,16 +75,23 @@ def exposed_report(
     world_size: int,
     missing: tuple[Message, ...] = (),
     unread: tuple[UnreadFile, ...] = (),
+    recorded: RecordedCalls | None = None,
 ) -> ExposedReport:
-    """The report on ``activities``, measured or recorded."""
+    """The report on ``activities``, measured or ``recorded``."""
+    calls = recorded.calls if recorded else tuple(_communications(activities))
+    gates, clock_error_ns = (
+        (recorded.gates, recorded.clock_error_ns) if recorded else activity_gates(calls, world_size)
+    )
+    roles = [_role(one.comm_label, recorded, world_size) for one in calls]
     activities = _common_labels(activities)
     found = exposures(activities)
-    ops = exposed_ops(activities, found)
+    shares = call_shares(calls, gates, found)
+    ops = with_owners(exposed_ops(activities, found), calls, gates, found)
+    ranks = exposed_ranks(activities, found, infers_compute=bool(recorded and recorded.has_steps))
     is_compute_known = any(len(one.compute) for one in found)
-    ranks = exposed_ranks(activities, found)
     total_ns = sum(one.exposed_ns for one in ops)
     is_one_job = world_size > 1  # unknown where traces disagree, or are of several jobs
-    imbalance = imbalance_ratio(one.exposed_ns for one in ranks) if is_one_job else None
+    owned = owners(calls, gates, shares, recorded.passed_on if recorded else None)
     return ExposedReport(
         schema_version=EXPOSED_SCHEMA_VERSION,
         source=source,
@@ -76,12 +99,38 @@ def exposed_report(
         ops=tuple(judged_op(one, total_ns, is_compute_known=is_compute_known) for one in ops),
         ranks=ranks,
         steps=exposed_steps(found),
-        rank_imbalance_ratio=imbalance,
+        owners=owned,
+        roles=parts(roles, shares),
+        phases=parts([one.phase for one in calls], shares),
+        streams=streams(activities, found) if source is ExposureSource.TRACE else (),
+        clock_error_ns=clock_error_ns,
+        rank_imbalance_ratio=(
+            imbalance_ratio(one.exposed_ns for one in ranks) if is_one_job else None
+        ),
         rank_imbalance_observed=is_one_job and len(ranks) > 1,
         findings=tuple(_findings(activities, ops, max(world_size, len(ranks)))),
-        missing=(*missing, *_missing(ops, is_compute_known=is_compute_known)),
+        missing=(*missing, *_missing(ops, owned, is_compute_known=is_compute_known)),
         unread=unread,
     )
+
+
+def _communications(activities: Iterable[Activity]) -> Iterator[Activity]:
+    for one in activities:
+        if one.kind is ActivityKind.COMMUNICATION and one.end_ns > one.start_ns > 0:
+            yield one
+
+
+def _role(label: str, recorded: RecordedCalls | None, world_size: int) -> str:
+    """The role of a communicator: that of a recorded one, else by what its label states; "" for
+    unknown ones."""
+    if recorded is not None:
+        role = recorded.roles.get(label, CommRole.UNKNOWN)
+    else:
+        members = members_of(label, world_size)
+        size = 0 if isinstance(members, OwnerDoubt) else len(members)
+        desc = label.rpartition(" (")[0]
+        role, _ = role_of("", desc.rpartition(":")[0] or desc, 0, size, world_size)
+    return "" if role == CommRole.UNKNOWN else str(role)
 
 
 def _findings(
@@ -102,14 +151,18 @@ def _findings(
         yield message(codes_data.NO_COMMUNICATION, n_ranks=n_ranks, n_kernels=n_kernels)
 
 
-def _missing(ops: Sequence[ExposedOp], *, is_compute_known: bool) -> Iterator[Message]:
+def _missing(
+    ops: Sequence[ExposedOp], owned: Sequence[OwnerExposed], *, is_compute_known: bool
+) -> Iterator[Message]:
     if not is_compute_known:
         yield message(codes.MISSING_COMPUTE)
     few = sorted({op_name(one.op) if one.op else "unknown" for one in ops if one.fit() is None})
     if few:
         yield message(codes.MISSING_SIZES, ops=few)
-    if ops:
-        yield message(codes.MISSING_OWNER)
+    for one in owned:
+        if one.doubt is not None:
+            code = f"{codes.MISSING_OWNER}_{one.doubt.value}"
+            yield message(code, ratio=one.share_ratio, n_calls=one.n_calls)
 
 
 def _common_labels(activities: Sequence[Activity]) -> list[Activity]:
@@ -121,44 +174,3 @@ def _common_labels(activities: Sequence[Activity]) -> list[Activity]:
     n_ranks = len({one.global_rank for one in activities})
     lone = {label for label, own in ranks.items() if label and len(own) < min(2, n_ranks)}
     return [replace(one, comm_label="") if one.comm_label in lone else one for one in activities]
-
-
-def _recorded(trace: RunTrace) -> Iterator[Activity]:
-    """The finished ops of each rank inside of its steps; outside of any where it has none."""
-    labels = {one.comm_id: one.label for one in trace.communicators}
-    for rank in trace.ranks:
-        steps = _Steps(trace.steps.get(rank.session.session_id, ()))
-        comm_ids = rank.comm_ids_of(rank.ops["comm_index"]).tolist()
-        columns = (rank.ops[name].tolist() for name in ("start_ns", "end_ns", "op", "size_bytes"))
-        for start_ns, end_ns, op, size_bytes, comm_id in zip(*columns, comm_ids, strict=True):
-            step = steps.step_at(start_ns)
-            if step is not None:
-                yield Activity(
-                    global_rank=rank.global_rank,
-                    kind=ActivityKind.COMMUNICATION,
-                    name=op_name(op),
-                    start_ns=start_ns,
-                    end_ns=end_ns,
-                    op=Op(op),
-                    size_bytes=size_bytes,
-                    comm_label=labels.get(comm_id, ""),
-                    step=step,
-                )
-
-
-class _Steps:
-    """Tells the step of a time; times are to be asked for in their order."""
-
-    def __init__(self, steps: Sequence[StepSummary]) -> None:
-        self._steps = steps
-        self._at = 0
-
-    def step_at(self, time_ns: int) -> int | None:
-        """The step; -1 where there are no steps at all, None between two steps."""
-        if not self._steps:
-            return -1
-        while self._at < len(self._steps) and self._steps[self._at].end_ns <= time_ns:
-            self._at += 1
-        if self._at == len(self._steps) or self._steps[self._at].start_ns > time_ns:
-            return None
-        return self._steps[self._at].step

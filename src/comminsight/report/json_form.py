@@ -16,7 +16,7 @@ from comminsight.model.bench import BENCH_SCHEMA_VERSION, BenchRecord, BenchRun,
 from comminsight.model.calibration import CalibrationHistory, CalibrationView
 from comminsight.model.checkup import Checkup
 from comminsight.model.cost_model import CostReport
-from comminsight.model.exposed import ExposedReport
+from comminsight.model.exposed import EXPOSED_SCHEMA_VERSION, ExposedReport
 from comminsight.model.imported import IMPORT_SCHEMA, ImportManifest
 from comminsight.model.metadata import METADATA_SCHEMA_VERSION, RunMetadata
 from comminsight.model.pairs_view import RankPairs
@@ -150,6 +150,7 @@ SCHEMAS: dict[str, tuple[type[msgspec.Struct], str, str]] = {
     "run-report": (RunReport, "CommInsight run report", REPORT_SCHEMA_VERSION),
     "verdict": (Verdict, "CommInsight verdict", REPORT_SCHEMA_VERSION),
     "bench-record": (BenchRecord, "CommInsight bench record", BENCH_SCHEMA_VERSION),
+    "exposed": (ExposedReport, "CommInsight exposed", EXPOSED_SCHEMA_VERSION),
     "import": (ImportManifest, "CommInsight import", IMPORT_SCHEMA),
     "run-metadata": (RunMetadata, "CommInsight run metadata", METADATA_SCHEMA_VERSION),
 }

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from comminsight.analysis.exposure import Exposure, exposed_by_class, exposures
+from comminsight.analysis.exposed import exposed_ops
+from comminsight.analysis.exposure import Exposure, exposures
 from comminsight.diagnosis import codes_data as codes
 from comminsight.diagnosis.chain import op_name
 from comminsight.diagnosis.claim import Claim
@@ -69,13 +70,13 @@ def _how_much(found: Sequence[Exposure], ratio: float, n_steps: int) -> Evidence
 
 def _where(job: JobEvidence, found: Sequence[Exposure]) -> Iterator[Evidence]:
     """The class of communication with the most exposed time."""
-    sums = exposed_by_class(job.activities, found)
-    if not sums:
+    ops = exposed_ops(job.activities, found)
+    if not ops:
         return
-    (op, comm), most_ns = max(sums.items(), key=lambda item: (item[1], item[0]))
-    name = op_name(op) if op else "communication"
-    total_ns = sum(sums.values())
-    yield told(codes.EXPOSED_CLASS, name=name, comm=comm, ratio=most_ns / max(1, total_ns))
+    first = ops[0]
+    name = op_name(first.op) if first.op else "communication"
+    ratio = first.exposed_ns / max(1, sum(one.exposed_ns for one in ops))
+    yield told(codes.EXPOSED_CLASS, name=name, comm=first.comm_label, ratio=ratio)
 
 
 def late_bytes_ratio(activities: Sequence[Activity]) -> float:
