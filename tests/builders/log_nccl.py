@@ -92,6 +92,10 @@ def nccl_info_more(made: Job) -> list[Sample]:
         (C.NCCL_IB_DEVICES, f"NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_3:1/RoCE [RO]; OOB"
                             f" eth1:{made.peer}<0>",
          {"devices": "[0]mlx5_0:1/RoCE [1]mlx5_3:1/RoCE [RO]", "interface": "eth1"}),
+        (C.NCCL_IB_MADE, "NET/IB : Made virtual device [2] name=mlx5_0+mlx5_1 speed=400000 ndevs=2",
+         {"number": 2, "name": "mlx5_0+mlx5_1"}),
+        (C.NCCL_CHANNEL, "Channel 00/0 : 1[0] -> 0[0] [receive] via NET/NCCL RDMA Plugin v10/0",
+         {"direction": "receive", "transport": "NET/NCCL RDMA Plugin v10/0"}),
         (C.NCCL_SOCKET_DEVICES, f"NET/Socket : Using [0]eth0:{made.peer}<0>",
          {"devices": f"[0]eth0:{made.peer}<0>"}),
         (C.NCCL_GPU_DIRECT, "NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'",

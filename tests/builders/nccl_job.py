@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -63,6 +64,37 @@ class NcclJob:
         if self.has_stamps:
             line = f"[{stamp(second)}] {line}"
         self.lines.setdefault(rank, []).append((second, line))
+
+    def network(
+        self,
+        cards: Mapping[int, int] | None = None,
+        *,
+        listed: str = "mlx5_{}",
+        ports: int = 0,
+        second: float = 1,
+        n_channels: int = 2,
+        kind: str = "IB",
+        net: str = "IB",
+        tail: str = "/GDRDMA",
+    ) -> None:
+        """The devices that each rank lists, and its channels to the next node, as both ends tell
+        them. ``cards[rank]`` is the number of its card, by default that of its GPU; ``ports`` are
+        how many it lists, by default one for each GPU of the node."""
+        card = {rank: self.gpu(rank) for rank in range(self.size)} | dict(cards or {})
+        names = [listed.format(number) for number in range(ports or self.per_node)]
+        devices = " ".join(f"[{n}]{name}:1/{kind}" for n, name in enumerate(names))
+        for rank in range(self.size):
+            self.info(rank, second, f"NET/IB : Using {devices} [RO]; OOB eth0:10.0.0.{rank}<0>")
+        for rank in range(self.size):
+            peer = (rank + self.per_node) % self.size
+            for channel in range(n_channels):
+                ends = (
+                    f"Channel {channel:02}/0 : {rank}[{self.gpu(rank)}] -> {peer}[{self.gpu(peer)}]"
+                )
+                self.info(rank, second, f"{ends} [send] via NET/{net}/{card[rank]}{tail}")
+                self.info(peer, second, f"{ends} [receive] via NET/{net}/{card[peer]}{tail}")
+        for rank in range(self.size):
+            self.info(rank, second, "Connected all rings, use ring PXN 0 GDR 1")
 
     def say(self, rank: int, second: float, text: str) -> None:
         """A line of the program itself."""

@@ -71,18 +71,6 @@ def collapse(
     return Scene(fault, Expected((Cause.ROCE_LOSS,), culprits, told=told), twin)
 
 
-def channels(job: NcclJob, card: dict[tuple[int, int], int]) -> None:
-    """The channel lines of each rank by the card of its (node, GPU), by default one each."""
-    for rank in range(job.size):
-        node, gpu = job.node(rank), job.gpu(rank)
-        peer = (rank + job.per_node) % job.size
-        for channel in range(2):
-            via = f"NET/IB/{card.get((node, gpu), gpu)}/GDRDMA"
-            job.info(
-                rank, 1, f"Channel {channel:02}/0 : {rank}[{gpu}] -> {peer}[{gpu}] [send] via {via}"
-            )
-
-
 def by_local_rank(
     job: NcclJob, slow: tuple[int, ...], slow_gbs: float, usual_gbs: float
 ) -> tuple[BandwidthRow, ...]:
@@ -104,11 +92,11 @@ def shared_card(
     are built so, and no group is slower."""
     job, alike = NcclJob(n_nodes, per_node), NcclJob(n_nodes, per_node)
     card = gpus[1]
-    channels(job, dict.fromkeys([(node, gpu) for gpu in gpus], card))
-    channels(alike, {(n, g): g // 2 for n in range(n_nodes) for g in range(per_node)})
     ranks = tuple(node * per_node + gpu for gpu in gpus)
+    job.network(dict.fromkeys(ranks, card))
+    alike.network({rank: alike.gpu(rank) // 2 for rank in range(alike.size)})
     rows = by_local_rank(job, gpus, slow_gbs, 80.0)
-    place = f"{job.host(node)}/NET/IB/{card}"
+    place = f"{job.host(node)}/mlx5_{card}"
     told = (codes.NIC_USERS, codes.NIC_ALONE, codes.SLOW_GROUPS)
     return Scene(
         replace(job.evidence(folder / "fault"), bandwidth=rows),

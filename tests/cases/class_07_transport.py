@@ -133,6 +133,7 @@ def stuck_first_op(folder: Path, n_ranks: int) -> JobEvidence:
     folder.mkdir()
     write_dumps(folder, FlightJob(world, programs, dead={(0, 0)}).play())
     job = NcclJob(n_ranks, 1)
+    job.network(dict.fromkeys(range(n_ranks), 1), ports=2, kind="RoCE")
     return job.evidence(folder)
 
 
@@ -150,9 +151,6 @@ def unanswered_node(
     an answer and lost packets. In the twin all ports count alike, from an earlier time."""
     evidence = stuck_first_op(folder / "dumps", n_ranks)
     hosts = [f"node{i}" for i in range(n_ranks)]
-    links = LinkMap(
-        links=tuple(Link(global_rank=i, host=name, device="mlx5_1") for i, name in enumerate(hosts))
-    )
     rises = {"local_ack_timeout_err": n_unanswered, "out_of_sequence": n_lost}
     counters = tuple(
         sampled(name, "mlx5_1", counter, (70.0, 70.0 + (n if i == node else 0)))
@@ -167,7 +165,7 @@ def unanswered_node(
     ports = HostFacts(
         ports=tuple(PortState(host=h, device="mlx5_1", link_layer="ethernet") for h in hosts)
     )
-    evidence = replace(evidence, links=links, hosts=ports)
+    evidence = replace(evidence, hosts=ports)
     return Scene(
         replace(evidence, counters=counters),
         Expected(
@@ -227,7 +225,8 @@ def unlike_mtu(folder: Path, *, n_nodes: int, odd: int, mtu: int, usual: int) ->
     job = NcclJob(n_nodes, 1)
     reporter = (odd + 1) % n_nodes
     job.warn(reporter, 40, no_answer(job.host(odd), device="mlx5_0", gids=(v4(reporter), v4(odd))))
-    evidence = replace(job.evidence(folder / "fault"), links=by_rank_links(job))
+    job.network(n_channels=1, kind="RoCE")
+    evidence = job.evidence(folder / "fault")
 
     def ports(device: str) -> tuple[PortState, ...]:
         return tuple(
@@ -257,18 +256,18 @@ def flapping(
     device, rank = f"mlx5_{gpu}", node * per_node + gpu
     again = 600.0
     for one in (job, calm):
+        one.network(second=1)
         for second, event in ((100, "port error"), (100 + down_s, "port active"),
                               (again, "port error")):  # fmt: skip
             one.warn(rank, second, f"NET/IB : {device}:1 Got async event : {event}")
     peer = (node + 1) % n_nodes
     for victim in {rank, peer * per_node + gpu}:
         job.warn(victim, again + delay_s, no_answer(address(peer), form="new"))
-    links = by_rank_links(job)
     told = (codes.PORT_DOWN, codes.PORT_BACK, codes.FAILED_AFTER, codes.CHECK_PORT)
     return Scene(
-        replace(job.evidence(folder / "fault"), links=links),
+        job.write(folder / "fault"),
         Expected((Cause.LINK_FLAP,), (rank,), told=told, places=(f"{job.host(node)}/{device}",)),
-        replace(calm.evidence(folder / "twin"), links=links),
+        calm.write(folder / "twin"),
         Expected(told=(codes.PORT_DOWN, codes.MISSING_LINK_EFFECT)),
     )
 

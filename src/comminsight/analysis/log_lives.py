@@ -65,7 +65,9 @@ def _after(log: JobLog, restarts: Sequence[LogEvent]) -> JobLog:
     was written when its neighbours were. A log without later lines is of an earlier life."""
     last_line = max((event.line for event in log.events if _is_over(event, restarts)), default=0)
     kept = tuple(event for event in log.events if event.line > last_line)
-    return log if len(kept) == len(log.events) else replace(log, events=kept)
+    n_over = len(log.events) - len(kept)
+    tally = replace(log.tally, n_events=log.tally.n_events - n_over)
+    return replace(log, events=kept, tally=tally) if n_over else log
 
 
 def _is_over(event: LogEvent, restarts: Sequence[LogEvent]) -> bool:

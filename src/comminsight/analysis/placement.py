@@ -41,9 +41,40 @@ def ranks_at(links: LinkMap | None, host: str, device: str) -> tuple[int, ...]:
     )
 
 
+def is_whole_at(links: LinkMap | None, host: str) -> bool:
+    """True where the map holds every port that ranks on the host use, so that ``ranks_at`` gives
+    all users of each."""
+    if links is None:
+        return False
+    return links.whole_hosts is None or short_host(host) in links.whole_hosts
+
+
 def is_used(links: LinkMap | None, host: str, device: str) -> bool:
-    """True where the map names the port, or where there is no map to deny it."""
-    return links is None or bool(ranks_at(links, host, device))
+    """True where the map names the port, or where there is no whole map to deny it."""
+    return not is_whole_at(links, host) or bool(ranks_at(links, host, device))
+
+
+def only_port_of(links: LinkMap | None, rank: int) -> tuple[str, str]:
+    """(host, device) where the map knows that the rank uses this one and no other, else blanks."""
+    if links is None or (links.whole_ranks is not None and rank not in links.whole_ranks):
+        return "", ""
+    own = (one for one in links.links if one.global_rank == rank)
+    ports = {(short_host(one.host), one.device) for one in own}
+    return ports.pop() if len(ports) == 1 else ("", "")
+
+
+def network_rows(job: JobEvidence, ranks: LogRanks) -> list[BandwidthRow]:
+    """What tests and the own records measured, without what certainly stayed within a host: that
+    tells nothing of its cards."""
+    by_rank = hosts_of_ranks(job, ranks)
+    rows = (*job.bandwidth, *job.own_bandwidth)
+    return [row for row in rows if not _is_within_host(row, by_rank)]
+
+
+def _is_within_host(row: BandwidthRow, by_rank: dict[int, str]) -> bool:
+    if len(row.hosts) == 1 and not row.devices:
+        return True
+    return bool(row.ranks) and len({by_rank.get(rank, f"rank {rank}") for rank in row.ranks}) == 1
 
 
 def rails_of(links: LinkMap | None, row: BandwidthRow) -> set[int]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from comminsight.analysis.rank_steps import rank_steps
 from comminsight.errors import InputError, UsageError
 from comminsight.model.report import RunReport
-from comminsight.pipeline.diagnose import diagnose
+from comminsight.pipeline.diagnose import RunMeasured, diagnose
 from comminsight.pipeline.import_report import report_imported
 from comminsight.pipeline.import_run import read_import
 from comminsight.pipeline.incident import FILES_FOLDER
@@ -53,8 +55,16 @@ def judged(
                 files=files, baseline=baseline, world_size=world_size,
             )  # fmt: skip
         else:
-            made = diagnose(files, world_size=world_size, recorded=recorded, baseline=baseline)
+            measured = None if run is None else partial(_measured, run)
+            made = diagnose(
+                files, world_size=world_size, recorded=recorded, baseline=baseline,
+                measured=measured,
+            )  # fmt: skip
         yield Judged(at_path(made, paths), run, tuple(files))
+
+
+def _measured(run: Run) -> RunMeasured:
+    return RunMeasured(run.bandwidth(), rank_steps(run.trace, run.aligned_steps))
 
 
 def split_runs(places: Sequence[Path]) -> tuple[list[Path], list[Path]]:

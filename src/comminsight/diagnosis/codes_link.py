@@ -53,6 +53,7 @@ LAYOUT_DIFFERS = "evidence.layout_differs"
 EFFECT_SLOWED = "evidence.effect_slowed"
 EFFECT_NONE = "evidence.effect_none"
 CLOCK_FELL = "evidence.clock_fell"
+ONLY_PORT = "evidence.only_port"
 
 MISSING_GID_TABLE = "missing.gid_table"
 MISSING_HOST_LOG = "missing.host_log"
@@ -60,6 +61,7 @@ MISSING_FIRST_USE = "missing.first_use"
 MISSING_PEER_END = "missing.peer_end"
 MISSING_LINK_LAYER = "missing.link_layer"
 MISSING_LINK_MAP = "missing.link_map"
+MISSING_WHOLE_MAP = "missing.whole_link_map"
 MISSING_LOSS_COUNTERS = "missing.loss_counters"
 MISSING_LINK_EFFECT = "missing.link_effect"
 MISSING_NIC_BANDWIDTH = "missing.nic_bandwidth"
@@ -157,6 +159,8 @@ CODES: dict[str, tuple[str, ...]] = {
     EFFECT_SLOWED: ("host", "device", "counter", "ratio", "first_step", "last_step"),
     EFFECT_NONE: ("host", "device", "counter", "n_steps"),
     CLOCK_FELL: ("host", "device", "counter", "before", "after"),
+    # ranks that use this port and no other, by the lines of their channels
+    ONLY_PORT: ("ranks", "host", "device"),
     MISSING_GID_TABLE: (),
     MISSING_HOST_LOG: ("hosts",),
     # whether this path worked before
@@ -165,6 +169,8 @@ CODES: dict[str, tuple[str, ...]] = {
     MISSING_PEER_END: ("peers",),
     MISSING_LINK_LAYER: (),
     MISSING_LINK_MAP: (),
+    # the map of links lacks ports of some rank of the host, or may
+    MISSING_WHOLE_MAP: ("host",),
     MISSING_LOSS_COUNTERS: ("counters",),
     MISSING_LINK_EFFECT: ("host", "device"),
     MISSING_NIC_BANDWIDTH: ("host", "device"),

@@ -17,7 +17,10 @@ HEADER = re.compile(
 )
 HEX = r"(?:0x)?[0-9a-f]{1,16}(?!\w)|\(nil\)"
 COMM = rf"comm (?P<comm>{HEX}) rank (?P<comm_rank>\d{{1,10}}) n[rR]anks (?P<n_ranks>\d{{1,10}})"
-DEVICE = rf"cudaDev (?P<cuda_device>-?\d{{1,6}})(?: nvmlDev -?\d{{1,6}})? busId (?P<bus_id>{HEX})"
+DEVICE = (
+    r"cudaDev (?P<cuda_device>-?\d{1,6})(?: nvmlDev (?P<nvml_device>-?\d{1,6}))? "
+    rf"busId (?P<bus_id>{HEX})"
+)
 PARENT = (
     rf"(?: parent (?P<parent>{HEX}))?(?: (?:childCount|splitCount) (?P<child_count>\d{{1,9}}))?"
     r"(?: color -?\d{1,10})?(?: key -?\d{1,10})?"
@@ -40,7 +43,8 @@ INFO = table(
     (C.NCCL_CHANNEL, " via ",
      r"Channel (?P<channel>\d{1,6})(?:/\d{1,6})? ?: (?P<from_rank>\d{1,10})"
      r"(?:\[[0-9a-f]{1,16}\])? -> (?P<to_rank>\d{1,10})(?:\[[0-9a-f]{1,16}\])?(?: \["
-     r"(?P<direction>send|receive)\])? via (?P<transport>[\w/()-]{1,64})"),
+     r"(?P<direction>send|receive)\])? via "
+     r"(?P<transport>NET/[\w .-]{1,48}/\d{1,4}[\w/()-]{0,48}|[\w/()-]{1,64})"),
     (C.NCCL_CHANNEL_RANKS, "Channel ",
      r"Channel (?P<channel>\d{1,6})/\d{1,6} ?: {1,12}(?P<ranks>\d{1,10}(?: "
      r"{1,12}\d{1,10}){0,4096})$"),
@@ -72,6 +76,8 @@ INFO = table(
     (C.NCCL_IB_DEVICES, "NET/IB",
      r"NET/IB ?: Using (?P<devices>\[\d{1,4}\][^;]{1,4096})(?:; OOB "
      r"(?P<interface>[^\s:]{1,64}):)?"),
+    (C.NCCL_IB_MADE, "Made virtual device",
+     r"NET/IB ?: Made virtual device \[(?P<number>\d{1,4})\] name=(?P<name>[\w.+-]{1,250})(?= )"),
     (C.NCCL_SOCKET_DEVICES, "NET/Socket",
      r"NET/Socket ?: Using (?P<devices>\[\d{1,4}\].{1,4096})"),
     (C.NCCL_GPU_DIRECT, "GPU Direct RDMA",

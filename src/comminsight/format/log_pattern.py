@@ -16,6 +16,7 @@ from comminsight.model.ranges import MAX_MEMBERS
 
 MAX_INT = (1 << 63) - 1
 MAX_VALUE_CHARS = 256
+MAX_LIST_CHARS = 4096
 ORIGIN_NAMES = frozenset({"host", "pid", "tid", "rank", "local_rank", "comm_rank", "task"})
 DIGITS = re.compile(r"\\d\{1,\d{1,3}\}", re.ASCII)
 WHOLE = r"\g<0>(?!\\d)"
@@ -119,6 +120,11 @@ def words(found: str) -> str:
     return found.strip()[:MAX_VALUE_CHARS]
 
 
+def long_list(found: str) -> str:
+    """A list of devices: those of a host with many are longer than other texts."""
+    return found.strip()[:MAX_LIST_CHARS]
+
+
 NUMBERS = (
     "count cpu datatype done_pct exit_code expected_bytes gid_index last_completed "
     "last_enqueued last_started local_size_bytes n_attempts n_bytes n_events "
@@ -127,14 +133,14 @@ NUMBERS = (
     "tid timeout_ms timeout_s vendor_error waited_ms xid"
 )
 RANKS = (
-    "channel child_count comm_local_rank comm_rank cuda_device from_rank local_rank "
+    "channel child_count comm_local_rank comm_rank cuda_device from_rank local_rank nvml_device "
     "local_ranks n_channels n_coll_channels n_expected n_joined n_nodes n_p2p_channels "
     "n_ranks near_rank next_rank other_comm_rank peer_rank prev_rank remote_rank root "
     "signalling_rank task to_rank"
 )
 HEXADECIMALS = "bus_id comm comm_hash parent stream"
 TEXTS = (
-    "address algo architecture bandwidths call capacity detail device devices direction dtype "
+    "address algo architecture bandwidths call capacity detail device direction dtype "
     "error error_name event exception file host interface job key keys kind library link_state "
     "local_gid mask message name network op other_dtype other_op other_shape pattern peer pg "
     "pg_guid pg_id process proto reason remote_gid server shape signal_name source state step "
@@ -169,6 +175,7 @@ KINDS: dict[str, Callable[[str], LogValue]] = {
     **dict.fromkeys(RANKS.split(), _KEPT(rank_number)),
     **dict.fromkeys(HEXADECIMALS.split(), _KEPT(hex_text)),
     **dict.fromkeys(TEXTS.split(), words),
+    "devices": long_list,
     "duration_ms": duration_ms,
     "op_count": hex_number,
     "tokens_per_s": float,

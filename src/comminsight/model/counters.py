@@ -49,7 +49,14 @@ class RankGpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LinkMap(msgspec.Struct, frozen=True, kw_only=True):
-    """Which rank uses which port and which GPU. Without it no rule may name a port."""
+    """Which rank uses which port and which GPU. Without it no rule may name a port.
+
+    ``whole_ranks`` are those of which every port is in ``links``, ``whole_hosts`` (short names)
+    those all of whose ranks are; None: all of the job. A port that is not in the map is certainly
+    unused only on one of ``whole_hosts``.
+    """
 
     links: tuple[Link, ...] = ()
     gpus: tuple[RankGpu, ...] = ()
+    whole_ranks: frozenset[int] | None = None
+    whole_hosts: frozenset[str] | None = None

@@ -66,7 +66,8 @@ class JobEvidence(msgspec.Struct, frozen=True, kw_only=True):
 
     ``doubted`` are ranks that may be in a call of which their evidence shows nothing. ``baseline``
     is another run of the same job, for the question what has changed. ``told`` are the verdicts on
-    what recorders of our own left of the job.
+    what recorders of our own left of the job, ``own_bandwidth`` what those measured: it was judged
+    there, and here tells only whether the groups of a port are slow.
     """
 
     world_size: int = 0
@@ -81,6 +82,7 @@ class JobEvidence(msgspec.Struct, frozen=True, kw_only=True):
     counters: tuple[CounterSeries, ...] = ()
     links: LinkMap | None = None
     bandwidth: tuple[BandwidthRow, ...] = ()
+    own_bandwidth: tuple[BandwidthRow, ...] = ()
     activities: tuple[Activity, ...] = ()
     launches: tuple[LaunchCount, ...] = ()
     numbered: tuple[NumberedOps, ...] = ()

@@ -27,6 +27,7 @@ class LogCode(StrEnum):
     NCCL_BOOTSTRAP = "nccl_bootstrap"
     NCCL_NETWORK = "nccl_network"
     NCCL_IB_DEVICES = "nccl_ib_devices"
+    NCCL_IB_MADE = "nccl_ib_made"
     NCCL_SOCKET_DEVICES = "nccl_socket_devices"
     NCCL_NO_IB = "nccl_no_ib"
     NCCL_GPU_DIRECT = "nccl_gpu_direct"

@@ -7,7 +7,8 @@ report.verdicts[0].culprits
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -16,11 +17,15 @@ from comminsight.diagnosis.job import judge_job
 from comminsight.diagnosis.job_coverage import job_coverage
 from comminsight.diagnosis.ras import with_ras
 from comminsight.diagnosis.whole_chain import with_whole_chains
+from comminsight.model.bandwidth import BandwidthRow
+from comminsight.model.counters import RankSteps
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.report import REPORT_SCHEMA_VERSION, RunFacts, RunReport
 from comminsight.model.verdict import Message, Verdict
 from comminsight.pipeline.job_evidence import gather
 from comminsight.pipeline.rare_collection import rare_collection
+
+OWN_RUN = "own records"  # told apart from tests of bandwidth beside it
 
 
 def diagnose(
@@ -29,10 +34,12 @@ def diagnose(
     world_size: int = 0,
     recorded: RunReport | None = None,
     baseline: Sequence[Path] = (),
+    measured: Callable[[], RunMeasured] | None = None,
 ) -> RunReport:
     """The report on the files and folders in ``paths``; ``recorded`` is that of the job's own run
     directory, where there is one: its verdicts are held against what the files say. ``baseline``
-    are the files of another run of the same job, for the question what has changed.
+    are the files of another run of the same job, for the question what has changed. ``measured``
+    gives what the job's own run measured; it is asked where the files tell who uses which port.
 
     Raises InputError where nothing can be read.
     """
@@ -45,6 +52,8 @@ def diagnose(
             job = replace(job, baseline=gather(baseline).job)
         if recorded is not None:
             job = replace(job, told=recorded.verdicts)
+        if measured is not None and job.links is not None:
+            job = _with_measures(job, measured())
         verdicts, notes = judged(job)
     if recorded is not None:
         joined = replace(recorded, verdicts=verdicts, notes=(*recorded.notes, *notes))
@@ -64,6 +73,19 @@ def diagnose(
         notes=notes,
     )
     return with_whole_chains(made)
+
+
+@dataclass(frozen=True, slots=True)
+class RunMeasured:
+    """What the records of a run tell beside its verdicts; steps on the wall clock of each node."""
+
+    bandwidth: tuple[BandwidthRow, ...]
+    step_times: tuple[RankSteps, ...]
+
+
+def _with_measures(job: JobEvidence, measured: RunMeasured) -> JobEvidence:
+    own = tuple(replace(row, run=OWN_RUN) for row in measured.bandwidth)
+    return replace(job, own_bandwidth=own, step_times=measured.step_times)
 
 
 def judged(job: JobEvidence) -> tuple[tuple[Verdict, ...], tuple[Message, ...]]:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from comminsight.analysis.log_links import log_links
 from comminsight.analysis.log_lives import last_life
+from comminsight.analysis.log_ranks import ranks_of
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.codes_logs import EARLIER_LIFE, EVENTS_BEYOND
 from comminsight.errors import InputError
@@ -66,6 +68,7 @@ def gather(paths: Sequence[Path], *, world_size: int = 0) -> GatheredEvidence:
         launches=traces.launches,
         numbered=traces.numbered,
         hosts=hosts.facts,
+        links=log_links(lives, ranks_of(lives, job.world_size or world_size)),
         counters=tuple(hosts.counters),
         bandwidth=tuple(hosts.bandwidth),
         world_size=job.world_size or traces.world_size,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from comminsight.analysis.device_clock import lower_clock
+from comminsight.diagnosis.rules.recorded import recorded_rule
 from comminsight.diagnosis.slow_link import placed
 from comminsight.model.bandwidth import BandwidthRow
-from comminsight.model.counters import CounterSeries
+from comminsight.model.counters import CounterSeries, Link, LinkMap
+from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.ops import Op
-from comminsight.model.verdict import Cause, Confidence, Coverage, Verdict
+from comminsight.model.verdict import Cause, ChainLevel, Confidence, Coverage, Verdict
 
 N_RANKS = 6
 
@@ -88,3 +91,24 @@ def test_a_lower_clock(
     found = lower_clock(series, "h", "gpu0")
     assert (found and (found.value, found.usual, found.since_ns)) == expected
     assert lower_clock(series, "h", "gpu9") is None
+
+
+@pytest.mark.parametrize(
+    ("whole", "ports", "named"),
+    [
+        (None, ("mlx5_3",), "h1/mlx5_3"),
+        (frozenset({2}), ("mlx5_3",), "h1/mlx5_3"),
+        (frozenset({1}), ("mlx5_3",), ""),  # the rank may use another one too
+        (None, ("mlx5_3", "mlx5_4"), ""),
+    ],
+)
+def test_the_only_port_of_the_slow_rank(
+    whole: frozenset[int] | None, ports: tuple[str, ...], named: str
+) -> None:
+    own = replace(verdict(Cause.SLOW_LINK, (1, 3)), culprits=(2,))
+    links = tuple(Link(global_rank=2, host="h1.lan", device=port) for port in ports)
+    job = JobEvidence(told=(own,), links=LinkMap(links=links, whole_ranks=whole))
+    (claim,) = recorded_rule(job)
+    told = {link.value for link in claim.verdict.chain if link.level is ChainLevel.PORT}
+    assert told == ({named} if named else set())
+    assert bool(claim.verdict.next_actions) == bool(named)

@@ -12,10 +12,11 @@ from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.job_finding import JobFinding, Place, abstained, job_verdict, told
+from comminsight.diagnosis.link_evidence import map_missing
 from comminsight.diagnosis.rules.roce_loss import LOSS_COUNTERS
 from comminsight.model.counters import CounterSeries
 from comminsight.model.job_evidence import JobEvidence
-from comminsight.model.verdict import Cause, Confidence, Verdict
+from comminsight.model.verdict import Cause, Confidence, Message, Verdict
 
 RULE = "counter_effects"
 # errors of a port: what grows with mere traffic (bytes, packets, marks, pauses) is none
@@ -50,13 +51,17 @@ def _judged(job: JobEvidence, series: CounterSeries) -> Verdict:
             job, RULE, (), [message(codes.MISSING_EFFECT, reason=found.reason, **place)]
         )
     if found.effect is Effect.SLOWED and found.ratio >= SIGNIFICANT_RATIO:
-        return job_verdict(job, _slowed(series, users, found, place))
+        return job_verdict(job, _slowed(series, users, found, place, map_missing(job, series.host)))
     said = told(codes.EFFECT_NONE, n_steps=found.n_risen, **place)
     return abstained(job, RULE, [said] if found.effect is not Effect.ABSENT else ())
 
 
 def _slowed(
-    series: CounterSeries, users: tuple[int, ...], found: CounterEffect, place: dict[str, str]
+    series: CounterSeries,
+    users: tuple[int, ...],
+    found: CounterEffect,
+    place: dict[str, str],
+    missing: list[Message],
 ) -> JobFinding:
     said = told(
         codes.EFFECT_SLOWED, ratio=found.ratio, first_step=found.first_step,
@@ -70,6 +75,7 @@ def _slowed(
         culprits=users,
         place=Place(node=place["host"], port=f"{place['host']}/{series.device}"),
         evidence=(said,),
+        missing=tuple(missing),
         next_actions=(message(codes.CHECK_PORT, host=place["host"], device=series.device),),
         measures={"slowdown_ratio": found.ratio, "p_value": found.p_value},
         steps=(found.first_step, found.last_step),

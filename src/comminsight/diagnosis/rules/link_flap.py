@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from comminsight.analysis.log_index import lines_in_order
 from comminsight.analysis.log_order import apart_at_least_ns
 from comminsight.analysis.log_ranks import LogRanks, ranks_of, short_host
-from comminsight.analysis.placement import is_used, ranks_at
+from comminsight.analysis.placement import is_used, is_whole_at, ranks_at
 from comminsight.analysis.port_events import PortLoss, port_losses
 from comminsight.analysis.transport_errors import NO_ANSWERS, hosts_by_address, is_no_answer
 from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.job_finding import JobFinding, Place, abstained, job_verdict, told
-from comminsight.diagnosis.link_evidence import CONSEQUENCES
+from comminsight.diagnosis.link_evidence import CONSEQUENCES, map_missing
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.log_event import LogCode, LogEvent
 from comminsight.model.verdict import Cause, Confidence, Evidence
@@ -54,9 +54,9 @@ def link_flap_rule(job: JobEvidence) -> Iterator[Claim]:
 
 
 def _may_be_ours(job: JobEvidence, loss: PortLoss, after: Sequence[Failure]) -> bool:
-    """True for a port that the job used: by the map, by the line of a failure, or, without a map,
-    one that NCCL itself opened. The kernel tells of management ports too."""
-    if job.links is not None:
+    """True for a port that the job used: by the map, by the line of a failure, or, where no whole
+    map denies it, one that NCCL itself opened. The kernel tells of management ports too."""
+    if is_whole_at(job.links, loss.host) or ranks_at(job.links, loss.host, loss.device):
         return is_used(job.links, loss.host, loss.device)
     is_named = any(_is_named(loss, one) for one in after)
     return is_named or any(event.code is LogCode.NCCL_IB_EVENT for event in loss.down)
@@ -117,7 +117,7 @@ def _claim(job: JobEvidence, loss: PortLoss, after: Sequence[Failure]) -> Claim:
         victims=tuple(sorted(set(reporting) - set(users))),
         place=Place(node=loss.host, port=f"{loss.host}/{loss.device}"),
         evidence=(*_seen(loss), failed),
-        missing=() if users else (message(codes.MISSING_LINK_MAP),),
+        missing=tuple(map_missing(job, loss.host)),
         next_actions=(message(codes.CHECK_PORT, host=loss.host, device=loss.device),),
     )
     return Claim(

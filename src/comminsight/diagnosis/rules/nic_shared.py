@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from comminsight.analysis.bandwidth import MIN_PEERS, compare_paths
-from comminsight.analysis.log_ranks import ranks_of
-from comminsight.analysis.nic_use import shared_cards, sole_users
+from comminsight.analysis.log_ranks import LogRanks, ranks_of
+from comminsight.analysis.nic_use import are_lines_whole, shared_cards, sole_users
+from comminsight.analysis.placement import network_rows
 from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
@@ -24,7 +25,8 @@ MIN_HOSTS = 3  # others, in which nobody shares
 def nic_shared_rule(job: JobEvidence) -> Iterator[Claim]:
     """NIC_SHARED where the groups of the ranks behind the card are slow, and groups like them are
     not. Where hosts alike share cards, that is how they are built."""
-    use = sole_users(job.logs, ranks_of(job.logs, job.world_size))
+    of = ranks_of(job.logs, job.world_size)
+    use = sole_users(job.logs, of)
     shared = shared_cards(use)
     hosts = {host for host, _, _ in shared}
     n_others = len(use.keys() - hosts)
@@ -32,14 +34,19 @@ def nic_shared_rule(job: JobEvidence) -> Iterator[Claim]:
         return
     for host, card, ranks in shared:
         said = _seen(host, card, ranks, n_others)
-        verdict = _verdict(job, host, card, ranks, said)
+        if are_lines_whole(job.logs, ranks, of):
+            verdict = _verdict(job, of, (host, card, ranks), said)
+        else:
+            missing = [message(codes.MISSING_WHOLE_MAP, host=host)]
+            verdict = abstained(job, RULE, said, missing)
         yield Claim(verdict, explains=frozenset({Cause.SLOW_LINK, Cause.NIC_ASYMMETRY}))
 
 
 def _verdict(
-    job: JobEvidence, host: str, card: str, ranks: tuple[int, ...], said: list[Evidence]
+    job: JobEvidence, of: LogRanks, shared: tuple[str, str, tuple[int, ...]], said: list[Evidence]
 ) -> Verdict:
-    paths = compare_paths(job.bandwidth)
+    host, card, ranks = shared
+    paths = compare_paths(network_rows(job, of))
     of_them = [row for row in paths.slow if not set(ranks).isdisjoint(row.ranks)]
     if not of_them or any(not set(ranks).isdisjoint(row.ranks) for row in paths.normal):
         missing = [message(codes.MISSING_NIC_BANDWIDTH, host=host, device=card)]

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from comminsight.analysis.bandwidth import compare_paths, usable
-from comminsight.analysis.placement import is_used, ranks_at
+from comminsight.analysis.log_ranks import ranks_of
+from comminsight.analysis.placement import is_used, network_rows, ranks_at
 from comminsight.analysis.port_rates import Ceiling, SlowPort, ceilings, slower_ports
 from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.job_finding import JobFinding, Place, abstained, job_verdict, told
+from comminsight.diagnosis.link_evidence import map_missing
 from comminsight.model.job_evidence import JobEvidence
-from comminsight.model.verdict import Cause, Confidence, Evidence, Verdict
+from comminsight.model.verdict import Cause, Confidence, Evidence, Message, Verdict
 
 RULE = "port_rate"
 SLOW_RATIO = 0.75  # of the rate of its peers
@@ -39,7 +41,7 @@ def _asymmetry(job: JobEvidence, slow: SlowPort) -> Verdict:
     users = ranks_at(job.links, slow.host, slow.device)
     is_slow, is_normal = _effect(job, name, users)
     if not users and not is_slow:
-        return abstained(job, RULE, [said], [message(codes.MISSING_LINK_MAP)])
+        return abstained(job, RULE, [said], map_missing(job, slow.host))
     unseen = message(codes.MISSING_NIC_BANDWIDTH, host=slow.host, device=slow.device)
     if is_normal and not is_slow:
         return abstained(job, RULE, [said])
@@ -50,16 +52,21 @@ def _asymmetry(job: JobEvidence, slow: SlowPort) -> Verdict:
         culprits=users,
         place=Place(node=slow.host, port=name),
         evidence=(said,),
-        missing=() if is_slow else (unseen,),
+        missing=(*(() if is_slow else (unseen,)), *_of_map(job, slow.host, users)),
         next_actions=(message(codes.CHECK_PORT, host=slow.host, device=slow.device),),
         measures={"rate_gbs": slow.rate_gbs},
     )
     return job_verdict(job, found)
 
 
+def _of_map(job: JobEvidence, host: str, users: tuple[int, ...]) -> list[Message]:
+    """That there may be more users than those that are named."""
+    return map_missing(job, host) if users else []
+
+
 def _effect(job: JobEvidence, name: str, users: tuple[int, ...]) -> tuple[bool, bool]:
     """Whether paths over the port are slow, and whether some are certainly not."""
-    paths = compare_paths(job.bandwidth)
+    paths = compare_paths(network_rows(job, ranks_of(job.logs, job.world_size)))
 
     def is_over(devices: tuple[str, ...], ranks: tuple[int, ...]) -> bool:
         return name in devices if devices else not set(users).isdisjoint(ranks)

@@ -1,4 +1,5 @@
-"""The verdicts on the job's own records, made before, with what the GPUs of their culprits say."""
+"""The verdicts on the job's own records, made before, with what the GPUs and ports of their
+culprits say."""
 
 from __future__ import annotations
 
@@ -7,16 +8,42 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from comminsight.analysis.device_clock import lower_clock
+from comminsight.analysis.placement import only_port_of
 from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.claim import Claim
+from comminsight.diagnosis.codes import MISSING_PORT, message
 from comminsight.diagnosis.job_finding import told
 from comminsight.model.job_evidence import JobEvidence
-from comminsight.model.verdict import Cause, Verdict
+from comminsight.model.verdict import Cause, ChainLevel, ChainLink, Verdict
 
 
 def recorded_rule(job: JobEvidence) -> Iterator[Claim]:
     """A claim for each of them."""
-    yield from (Claim(_with_clock(job, verdict)) for verdict in job.told)
+    yield from (Claim(_with_port(job, _with_clock(job, verdict))) for verdict in job.told)
+
+
+def _with_port(job: JobEvidence, verdict: Verdict) -> Verdict:
+    """A slow link with the port of its rank, where that rank uses one alone."""
+    if verdict.cause is not Cause.SLOW_LINK or len(verdict.culprits) != 1:
+        return verdict
+    host, device = only_port_of(job.links, verdict.culprits[0])
+    if not device:
+        return verdict
+    said = told(codes.ONLY_PORT, kind="log", host=host, device=device, ranks=list(verdict.culprits))
+    level, name = ChainLevel.PORT, f"{host}/{device}"
+    others = (link for link in verdict.chain if link.level is not level)
+    return replace(
+        verdict,
+        chain=(*others, ChainLink(level, name)),
+        evidence=(*verdict.evidence, said),
+        missing=(
+            *(one for one in verdict.missing if one.code != MISSING_PORT),
+            message(codes.MISSING_PORT_COUNTERS),
+        ),
+        next_actions=(
+            *verdict.next_actions, message(codes.CHECK_PORT, host=host, device=device),
+        ),
+    )  # fmt: skip
 
 
 def _with_clock(job: JobEvidence, verdict: Verdict) -> Verdict:

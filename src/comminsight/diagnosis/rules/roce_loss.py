@@ -13,7 +13,7 @@ from comminsight.diagnosis.chain import op_name
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.job_finding import JobFinding, Place, abstained, job_verdict, told
-from comminsight.diagnosis.link_evidence import rise_said
+from comminsight.diagnosis.link_evidence import map_missing, rise_said
 from comminsight.model.bandwidth import BandwidthRow
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.verdict import Cause, Confidence, Evidence, Message, Verdict
@@ -56,12 +56,13 @@ def _said(rises: list[CounterRise], dips: Dips) -> tuple[Evidence, ...]:
 
 def _at_ports(job: JobEvidence, rises: list[CounterRise], dips: Dips) -> Verdict:
     said = _said(rises, dips)
-    if job.links is None:
-        return abstained(job, RULE, said, [message(codes.MISSING_LINK_MAP)])
+    missing = [one for host in sorted({r.host for r in rises}) for one in map_missing(job, host)]
+    if missing:
+        return abstained(job, RULE, said, missing)
     ports = sorted({f"{rise.host}/{rise.device}" for rise in rises})
     culprits = {r for rise in rises for r in ranks_at(job.links, rise.host, rise.device)}
-    if not culprits:
-        return abstained(job, RULE, said)
+    if not culprits:  # unused, or an interface whose port the map has by another name
+        return abstained(job, RULE, said, [message(codes.MISSING_LINK_MAP)])
     found = JobFinding(
         rule=RULE,
         cause=Cause.ROCE_LOSS,

@@ -15,12 +15,12 @@ from comminsight.analysis.bandwidth import (
     path_of,
 )
 from comminsight.analysis.fallen_bandwidth import FallenPaths, fallen_paths, fits_around
-from comminsight.analysis.log_ranks import short_host
-from comminsight.analysis.placement import rails_of, ranks_at
+from comminsight.analysis.placement import only_port_of, rails_of, ranks_at
 from comminsight.diagnosis import codes_link as codes
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.job_finding import JobFinding, Place, abstained, job_verdict, told
+from comminsight.diagnosis.link_evidence import map_missing
 from comminsight.model.bandwidth import BandwidthRow
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.verdict import Cause, Confidence, Evidence, Verdict
@@ -148,7 +148,9 @@ def _place_verdict(job: JobEvidence, paths: ComparedPaths, place: str, ranks: se
         culprits=culprits,
         place=Place(node=host, port=place if device else ""),
         evidence=(_slow_said(paths, place), _place_said(paths, place)),
-        missing=() if device else (message(codes.MISSING_PORT_COUNTERS),),
+        missing=tuple(map_missing(job, host) if culprits else ())
+        if device
+        else (message(codes.MISSING_PORT_COUNTERS),),
         measures=_measures(paths),
     )
     return job_verdict(job, found)
@@ -156,9 +158,7 @@ def _place_verdict(job: JobEvidence, paths: ComparedPaths, place: str, ranks: se
 
 def _rank_verdict(job: JobEvidence, paths: ComparedPaths, rank: int) -> Verdict:
     """At a rank; at its port where the map of links knows a single one."""
-    links = job.links.links if job.links is not None else ()
-    ports = {(short_host(one.host), one.device) for one in links if one.global_rank == rank}
-    host, device = ports.pop() if len(ports) == 1 else ("", "")
+    host, device = only_port_of(job.links, rank)
     place = f"{host}/{device}" if device else f"rank {rank}"
     found = JobFinding(
         rule=RULE,

@@ -11,7 +11,7 @@ from comminsight.diagnosis.all_present import all_present_stuck, stuck_ranks
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.job_finding import JobFinding, Place, abstained, job_verdict, told
-from comminsight.diagnosis.link_evidence import rise_said
+from comminsight.diagnosis.link_evidence import map_missing, rise_said
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.verdict import Cause, Confidence, Verdict
 
@@ -28,9 +28,9 @@ def unanswered_rule(job: JobEvidence) -> Iterator[Claim]:
     stuck = all_present_stuck(job) if rises else None
     if stuck is None or len({rise.host for rise in rises}) != 1:
         return
-    if job.links is None:
-        said = [rise_said(rise) for rise in rises]
-        yield Claim(abstained(job, RULE, said, [message(codes.MISSING_LINK_MAP)]))
+    missing = map_missing(job, rises[0].host)
+    if missing:
+        yield Claim(abstained(job, RULE, [rise_said(rise) for rise in rises], missing))
         return
     users = {r for rise in rises for r in ranks_at(job.links, rise.host, rise.device)}
     users &= set(stuck_ranks(stuck))
