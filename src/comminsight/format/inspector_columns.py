@@ -1,68 +1,41 @@
 """Many lines of NCCL's Inspector plugin at once: columns cut out of the bytes, without objects.
 
-A block is laid beside its first line, key by key. A line whose keys end alike (in their last eight
-bytes) in the same order, with whole numbers and known words between them, means the same; all
-others are left to the exact reader. The heads of lines are compared with each other byte by byte,
-but for the time of their dump, and only those that are new are decoded.
+A block is laid beside its first line, key by key. A line with the same keys in the same order, and
+with whole numbers and known words between them, means the same; all others are left to the exact
+reader. The heads of lines are compared with each other byte by byte, but for the time of their
+dump, and only those that are new are decoded.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 
-from comminsight.format.inspector_bytes import Bytes
-from comminsight.format.inspector_rows import (
-    ALGORITHMS,
-    MAX_SIZE_BYTES,
-    MAX_US,
-    NOT_STATED,
-    OPS,
-    PROTOCOLS,
-    ROW_DTYPE,
-    SOURCES,
-)
+from comminsight.format.inspector_bytes import WORD_BYTES, Bytes, digits, word_of
+from comminsight.format.inspector_layout import END, NUMBERS, TEXTS, Layout, layout_of
+from comminsight.format.inspector_rows import NOT_STATED, ROW_DTYPE
 
 STAMP_BYTES = 16  # of a time in microseconds, from 2001 to 2286
-MAX_PLACES = 16  # in which the payload may begin, within one block
-MAX_REST_BYTES = 128  # behind the last value that is read: two bandwidths
+MAX_PLACES = 32  # in which the payload or the time may begin, within one block
+MAX_HEAD_BYTES = 1 << 12
 _STAMP_KEY = b'"dump_timestamp_us":'
-_TEXTS: dict[str, tuple[str, dict[str, int]]] = {
-    "": ("op", OPS), "_timing_source": ("source", SOURCES),
-    "_algo": ("algo", ALGORITHMS), "_proto": ("proto", PROTOCOLS),
-}  # fmt: skip
-_NUMBERS = {
-    "_sn": ("sn", 1 << 32), "_msg_size_bytes": ("size_bytes", MAX_SIZE_BYTES),
-    "_exec_time_us": ("exec_us", MAX_US), "_peer": ("peer", 1 << 24),
-}  # fmt: skip
-_FIELD = re.compile(
-    rb'([,{]"([a-z_0-9]{1,64})":)(?:"([^"\\]*)"|([0-9]+)(?=[,}])|[^,}"]+)', re.ASCII
-)
+_HALF = 10**WORD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class BlockColumns:
-    """``rows`` (context unset) of the lines where ``is_taken`` (n_lines,). From each of
-    ``head_places`` in ``rows`` on, lines begin as ``heads`` say, which end before the payload.
-    ``n_not_finite`` have a word for a bandwidth."""
+    """``rows`` (context unset) of the ``lines`` (n_rows,) that were read. The head of each, which
+    ends before the payload and differs at most in its time, is that of ``heads`` at ``head_of``
+    (n_rows,); ``head_dumps_us`` is what was taken for the time in them. ``is_word`` (n_rows,) are
+    those with a word for a bandwidth."""
 
     rows: np.ndarray
-    is_taken: np.ndarray
-    head_places: list[int]
+    lines: np.ndarray
+    head_of: np.ndarray
     heads: list[bytes]
-    n_not_finite: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """``fields`` are (text before the value, name) up to the last one that is read."""
-
-    kind: str
-    payload: bytes
-    fields: tuple[tuple[bytes, str], ...]
-    next_key: bytes
+    head_dumps_us: list[int]
+    is_word: np.ndarray
 
 
 def block_columns(text: bytes, begins: np.ndarray, ends: np.ndarray) -> BlockColumns | None:
@@ -70,59 +43,28 @@ def block_columns(text: bytes, begins: np.ndarray, ends: np.ndarray) -> BlockCol
 
     ``text`` ends with ``MARGIN``; ``begins`` and ``ends`` (n_lines,) are those of the lines.
     """
-    layout = _layout(text[int(begins[0]) : int(ends[0])])
+    layout = layout_of(text[int(begins[0]) : int(ends[0])])
     if layout is None:
         return None
     block = Bytes(text)
-    payload, is_like = _found(block, begins, ends, layout.payload)
-    stamp, is_stamped = _found(block, begins, payload, _STAMP_KEY)
-    is_like &= is_stamped & block.begins_with(begins, b'{"header":{"')
-    is_like &= block.begins_with(ends - 2, b"}}")
-    lines = np.flatnonzero(is_like)
-    begins, ends, payload, stamp = begins[lines], ends[lines], payload[lines], stamp[lines]
-    stamp = stamp + len(_STAMP_KEY)
-    rows, rest, is_read = _rows(block, layout, payload + len(layout.payload) - 1)
-    rows["dump_us"], stamp_end, is_number = block.numbers(stamp)
-    is_read &= is_number & (stamp_end == stamp + STAMP_BYTES) & (ends - rest < MAX_REST_BYTES)
-    kept = np.flatnonzero(is_read)
-    is_taken = np.zeros(len(is_like), bool)
-    is_taken[lines[kept]] = True
-    begins, payload = begins[kept], payload[kept]
-    at = np.flatnonzero(_differs(block, begins, payload, stamp[kept])).tolist()
-    heads = [text[int(begins[n]) : int(payload[n])] for n in at]
-    word = block.begins_with(rest[kept], layout.next_key + b'"') if layout.next_key else np.zeros(0)
-    rows = rows if len(kept) == len(rows) else rows[kept]
-    return BlockColumns(rows, is_taken, at, heads, int(word.sum()))
-
-
-def _layout(line: bytes) -> _Layout | None:
-    """That of a line with a header before its one payload, None for others and for verbose ones."""
-    kind = "coll" if b'"coll_perf":{' in line else "p2p"
-    payload = f'"{kind}_perf":{{'.encode()
-    at = line.find(payload)
-    if at < 0 or not line.startswith(b'{"header":{"') or not line.endswith(b"}}"):
-        return None
-    rest = line[at + len(payload) - 1 : -1]
-    found = list(_FIELD.finditer(rest))
-    if b"".join(one.group(0) for one in found) + b"}" != rest:
-        return None
-    names = [one.group(2).decode() for one in found]
-    needed = {kind, f"{kind}_sn", f"{kind}_msg_size_bytes", f"{kind}_exec_time_us"}
-    read = {kind + name for name in (*_TEXTS, *_NUMBERS)}
-    if len({*names}) < len(names) or not needed <= {*names}:
-        return None
-    n_read = 1 + max(n for n, name in enumerate(names) if name in read)
-    is_whole = all(names[n] in read and (found[n][3] or found[n][4]) for n in range(n_read))
-    fields = tuple((one.group(1), name) for one, name in zip(found[:n_read], names, strict=False))
-    next_key = found[n_read].group(1) if n_read < len(found) else b""
-    return _Layout(kind, payload, fields, next_key) if is_whole else None
+    payload, is_read = _found(block, begins, ends, layout.payload)
+    rows, rest, is_whole = _rows(block, layout, payload + len(layout.payload) - 1)
+    is_plain, is_word = _ended(block, layout, rest, ends)
+    is_read &= is_whole & (is_plain | is_word) & (payload - begins <= MAX_HEAD_BYTES)
+    heads = _Heads(block, begins, payload)
+    heads.read(np.flatnonzero(is_read))
+    rows["dump_us"] = heads.dump_us
+    lines = np.flatnonzero(heads.of >= 0)
+    if len(lines) < len(rows):
+        rows, is_word = rows[lines], is_word[lines]
+    return BlockColumns(rows, lines, heads.of[lines], heads.texts, heads.dumps_us, is_word)
 
 
 def _found(
     block: Bytes, begins: np.ndarray, ends: np.ndarray, key: bytes
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Where ``key`` stands first in each line, and in which lines it was found: it is looked for
-    where other lines have it."""
+    """Where ``key`` stands in each line, and in which lines it was found: it is looked for where
+    other lines have it."""
     places, is_found = begins.copy(), np.zeros(len(begins), bool)
     left = np.arange(len(begins))
     for _ in range(MAX_PLACES):
@@ -136,13 +78,13 @@ def _found(
         at = begins[left] + offset
         is_there = block.begins_with(np.minimum(at, ends[left]), key) & (at < ends[left])
         here = left[is_there]
-        places[here], is_found[here] = begins[here] + offset, True
+        places[here], is_found[here] = at[is_there], True
         left = left[~is_there]
     return places, is_found
 
 
 def _rows(
-    block: Bytes, layout: _Layout, at: np.ndarray
+    block: Bytes, layout: Layout, at: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The rows of the payloads that begin at ``at``, the ends of their last values, and which of
     them were read."""
@@ -150,43 +92,110 @@ def _rows(
     rows["peer"] = rows["channels_us"] = NOT_STATED
     is_read = np.ones(len(at), bool)
     for before, name in layout.fields:
-        at = at + len(before)
-        is_read &= block.begins_with(at - len(before[-8:]), before[-8:])
-        tail = name.removeprefix(layout.kind)
-        if tail in _NUMBERS:
-            column, limit = _NUMBERS[tail]
-            values, at, is_value = block.numbers(at)
+        if name in NUMBERS:
+            column, limit = NUMBERS[name]
+            values, at, is_value = block.numbers(at, before)
             is_value &= values < limit
         else:
-            column, known = _TEXTS[tail]
-            values, at, is_value = block.words(at, known)
+            column, known = TEXTS[name]
+            values, at, is_value = block.words(at, before, known)
         rows[column] = np.where(is_value, values, 0)
         is_read &= is_value
     return rows, at, is_read
 
 
-def _differs(block: Bytes, begins: np.ndarray, ends: np.ndarray, stamps: np.ndarray) -> np.ndarray:
-    """Where a head is not, but for the time of its dump, that of the line before; true for the
-    first."""
-    lengths, offsets = ends - begins, stamps - begins
-    differs = np.ones(len(begins), bool)
-    differs[1:] = (lengths[1:] != lengths[:-1]) | (offsets[1:] != offsets[:-1])
-    for both in np.unique(lengths << 32 | offsets).tolist():
-        width, offset = both >> 32, both & 0xFFFFFFFF
-        rows = np.flatnonzero((lengths == width) & (offsets == offset))
-        first = _same(block, begins[rows], offset)
-        last = _same(block, begins[rows] + offset + STAMP_BYTES, width - offset - STAMP_BYTES)
-        is_next = rows[1:] == rows[:-1] + 1
-        differs[rows[1:]] |= ~(first & last) & is_next
-    return differs
+def _ended(
+    block: Bytes, layout: Layout, at: np.ndarray, ends: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """In which lines nothing but decimals stands behind ``at``, and in which nothing but words for
+    them, up to the end of the line."""
+    begin, is_plain = at, np.ones(len(at), bool)
+    for before in layout.unread:
+        at, is_number = block.decimals(at, before)
+        is_plain &= is_number
+    is_plain &= block.begins_with(at, END) & (at + len(END) == ends)
+    is_word = np.zeros(len(at), bool)
+    others = np.flatnonzero(~is_plain) if layout.words else np.zeros(0, np.int64)
+    length = len(layout.words)
+    others = others[begin[others] + length == ends[others]]
+    is_word[others] = block.begins_with(begin[others], layout.words)
+    return is_plain, is_word
 
 
-def _same(block: Bytes, begins: np.ndarray, width: int) -> np.ndarray:
-    """Which of the spans but the first equal the one before: ``(n - 1,)``."""
-    n_words = width // 8
-    words = block.windows(begins, n_words * 8).view(np.uint64).reshape(len(begins), n_words)
-    is_same: np.ndarray = (words[1:] == words[:-1]).all(axis=1)
-    last = block.words_at(begins + width - 8) if width >= 8 else block.words_at(begins)
-    is_last: np.ndarray = last[1:] == last[:-1]
-    both: np.ndarray = is_same & is_last
-    return both
+class _Heads:
+    """The heads of lines. ``of`` (n_lines,) is for each line the place of its head in ``texts``, -1
+    where it was not read, and ``dump_us`` the time in it; ``dumps_us`` are those of ``texts``.
+
+    A head is taken for that of the line before, among those of its length, where all bytes but
+    those of the time are the same.
+    """
+
+    def __init__(self, block: Bytes, begins: np.ndarray, ends: np.ndarray) -> None:
+        self.texts: list[bytes] = []
+        self.dumps_us: list[int] = []
+        self.of, self.dump_us = np.full(len(begins), -1), np.zeros(len(begins), np.int64)
+        self._block, self._begins, self._lengths = block, begins, ends - begins
+
+    def read(self, lines: np.ndarray) -> None:
+        """Reads the heads of ``lines``; those behind ``MAX_PLACES`` unlike ones are left."""
+        for _ in range(MAX_PLACES):
+            if not len(lines):
+                break
+            begin, length = int(self._begins[lines[0]]), int(self._lengths[lines[0]])
+            key = self._block.text.find(_STAMP_KEY, begin, begin + length)
+            is_here = self._lengths[lines] == length
+            if key >= 0:
+                self._take(lines[is_here], length, key + len(_STAMP_KEY) - begin)
+                is_here = self.of[lines] >= 0
+            is_here[0] = True
+            lines = lines[~is_here]
+
+    def _take(self, lines: np.ndarray, length: int, stamp: int) -> None:
+        """Reads the heads of one ``length`` that have their time at ``stamp``."""
+        if stamp + STAMP_BYTES >= length:
+            return
+        spans = self._block.spans(self._begins[lines], length)
+        dump_us, is_time = _times_us(spans, stamp)
+        firsts = _changes(_without(spans, stamp))
+        numbers = np.full(len(firsts), -1)
+        for n, first in enumerate(firsts.tolist()):
+            begin = int(self._begins[lines[first]])
+            head = self._block.text[begin : begin + length]
+            is_key = head.startswith(_STAMP_KEY, stamp - len(_STAMP_KEY))
+            if is_key and not head[stamp + STAMP_BYTES : stamp + STAMP_BYTES + 1].isdigit():
+                numbers[n] = len(self.texts)
+                self.texts.append(head)
+                self.dumps_us.append(int(dump_us[first]))
+        numbers = np.repeat(numbers, np.diff(firsts, append=len(lines)))
+        self.of[lines] = np.where(is_time, numbers, -1)
+        self.dump_us[lines] = dump_us
+
+
+def _times_us(spans: np.ndarray, at: int) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of ``STAMP_BYTES`` digits at the byte ``at`` of the spans, and where one is."""
+    high, low = word_of(spans, at), word_of(spans, at + WORD_BYTES)
+    is_new = np.ones(len(spans), bool)
+    is_new[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+    (first, n_first, is_time), (second, n_second, _) = digits(high[is_new]), digits(low[is_new])
+    is_time &= (n_first == WORD_BYTES) & (n_second == WORD_BYTES)
+    times_us = (first * np.uint64(_HALF) + second).view(np.int64)
+    place = np.cumsum(is_new) - 1
+    return times_us[place], is_time[place]
+
+
+def _without(spans: np.ndarray, at: int) -> np.ndarray:
+    """``spans`` themselves, with zeros from the byte ``at`` on for ``STAMP_BYTES``."""
+    for n in range(at // WORD_BYTES, -(-(at + STAMP_BYTES) // WORD_BYTES)):
+        first = max(0, at - n * WORD_BYTES)
+        last = min(WORD_BYTES, at + STAMP_BYTES - n * WORD_BYTES)
+        cleared = (1 << 8 * last) - (1 << 8 * first)
+        spans[:, n] &= np.uint64(((1 << 64) - 1) ^ cleared)
+    return spans
+
+
+def _changes(spans: np.ndarray) -> np.ndarray:
+    """The rows that are not as the one before them; the first always."""
+    n_words = spans.shape[1]
+    words = spans.reshape(-1)
+    differs = np.flatnonzero(words[n_words:] != words[:-n_words]) // n_words + 1
+    return np.concatenate(([0], np.unique(differs)))

@@ -17,8 +17,8 @@ import numpy as np
 
 from comminsight.errors import InputError
 from comminsight.format.expanding import expanded
-from comminsight.format.inspector_bytes import MARGIN, Bytes
-from comminsight.format.inspector_columns import block_columns
+from comminsight.format.inspector_bytes import MARGIN, Bytes, lines_of
+from comminsight.format.inspector_columns import BlockColumns, block_columns
 from comminsight.format.inspector_rows import (
     BAD_LINE,
     NO_HEADER,
@@ -44,6 +44,7 @@ _RECORDS = ("coll_perf", "p2p_perf")
 _FORMS = (b'"coll_perf"', b'"p2p_perf"', b'"dump_stats"', b'"proxy_trace"')
 _PROXY_LINE = b'{"proxy_trace":{'
 _UNBOUNDED = 1 << 62
+_HEAD_KEYS = {"header", "metadata", ""}
 
 
 @dataclass(slots=True)
@@ -134,12 +135,7 @@ class _Reading:
 
     def add(self, text: bytes, n_bytes: int) -> None:
         """Reads the lines in the first ``n_bytes`` of ``text``, which goes on behind them."""
-        ends = np.flatnonzero(np.frombuffer(text, np.uint8, n_bytes) == ord("\n"))
-        if not len(ends):
-            return
-        begins = np.concatenate(([0], ends[:-1] + 1)).astype(np.int64)
-        is_full = ends - begins > 1
-        begins, ends = begins[is_full], ends[is_full]
+        begins, ends = lines_of(text, n_bytes)
         if not len(begins):
             return
         self.n_lines += len(begins)
@@ -147,19 +143,18 @@ class _Reading:
         if found is None:
             self._keep(self._streamed(text, begins, ends))
             return
-        self.counts[NOT_FINITE] += found.n_not_finite
-        self._set_contexts(found.rows, found.head_places, found.heads)
-        rest = np.flatnonzero(~found.is_taken)
-        if not len(rest):
-            self._keep(found.rows)
+        rows, lines = self._with_contexts(found)
+        if len(lines) == len(begins):
+            self._keep(rows)
             return
-        rows = np.zeros(len(begins), ROW_DTYPE)
-        rows["context"] = -1
-        rows[found.is_taken] = found.rows
-        for n in rest.tolist():
-            if len(one := self._rows(text, [(int(begins[n]), int(ends[n]))])):
-                rows[n] = one[0]
-        self._keep(rows[rows["context"] >= 0])
+        is_left = np.ones(len(begins), bool)
+        is_left[lines] = False
+        left = np.flatnonzero(is_left).tolist()
+        told = ((n, self._row(text[begins[n] : ends[n]])) for n in left)
+        exact = [(n, row) for n, row in told if row is not None]
+        every = np.concatenate((rows, np.array([row for _, row in exact], ROW_DTYPE)))
+        order = np.argsort(np.concatenate((lines, [n for n, _ in exact])), kind="stable")
+        self._keep(every[order])
 
     def _keep(self, rows: np.ndarray) -> None:
         self.n_records += len(rows)
@@ -169,25 +164,39 @@ class _Reading:
             )
         self.parts.append(rows)
 
-    def _set_contexts(self, rows: np.ndarray, places: list[int], heads: list[bytes]) -> None:
-        """Fills in the contexts by the heads; a head that is no JSON takes its rows along."""
-        numbers = [self._of_head(head) for head in heads]
-        lengths = np.diff([*places, len(rows)])
-        rows["context"] = np.repeat(np.array(numbers, np.int32), lengths)
+    def _with_contexts(self, found: BlockColumns) -> tuple[np.ndarray, np.ndarray]:
+        """The rows whose heads say where they belong, with that, and the lines that they are."""
+        rows, lines, is_word = found.rows, found.lines, found.is_word
+        known = zip(found.heads, found.head_dumps_us, strict=True)
+        numbers = np.array([self._of_head(*one) for one in known], np.int32)
+        rows["context"] = numbers[found.head_of]
+        if not (numbers >= 0).all():
+            is_known = rows["context"] >= 0
+            rows, lines, is_word = rows[is_known], lines[is_known], is_word[is_known]
+        self.counts[NOT_FINITE] += int(np.count_nonzero(is_word))
+        return rows, lines
 
-    def _of_head(self, head: bytes) -> int:
-        """The context of the beginning of a line up to its payload; -1 for what is none."""
+    def _of_head(self, head: bytes, dump_us: int) -> int:
+        """The context of the beginning of a line up to its payload; -1 for what is to be read as a
+        whole line, one whose time is not ``dump_us`` too."""
         known = self._heads.get(head)
         if known is None:
-            try:
-                document = self._exact.decode(head + b'"":0}')
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                self.counts[BAD_LINE] += 1
-                return -1
-            known = self._context(document)
+            known = self._read_head(head, dump_us)
             if len(self._heads) < MAX_CONTEXTS:
                 self._heads[head] = known
         return known
+
+    def _read_head(self, head: bytes, dump_us: int) -> int:
+        try:
+            document = self._exact.decode(head + b'"":0}')
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return -1
+        if {*document} != _HEAD_KEYS or _dump_us(document) != dump_us:
+            return -1
+        counted = self.counts[NO_HEADER]
+        context = self._context(document)
+        self.counts[NO_HEADER] = counted  # the line is counted where it is read
+        return context
 
     def _context(self, document: dict[str, Any]) -> int:
         context = context_of(document.get("header"), document.get("metadata"))
@@ -199,10 +208,6 @@ class _Reading:
                 f"more than {MAX_CONTEXTS:,} communicators", path=self.path, next_step=NEXT_STEP
             )
         return self.contexts.setdefault(context, len(self.contexts))
-
-    def _rows(self, text: bytes, spans: Iterable[tuple[int, int]]) -> np.ndarray:
-        found = (self._row(text[begin:end]) for begin, end in spans)
-        return np.array([row for row in found if row is not None], ROW_DTYPE)
 
     def _streamed(self, text: bytes, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """The rows of lines in any mix; those of a proxy, mostly many, are counted together."""

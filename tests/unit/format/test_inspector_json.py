@@ -191,17 +191,109 @@ def resolved(found: InspectorRecords) -> list[tuple[object, ...]]:
     return [(found.contexts[row[0]], *row[1:]) for row in found.rows.tolist()]
 
 
+def assert_columns_are_exact(*lines: dict[str, Any] | bytes, block_bytes: int = 1 << 20) -> None:
+    def outcome() -> tuple[object, ...]:
+        try:
+            found = read(*lines, block_bytes=block_bytes)
+        except InputError as error:
+            return (str(error),)
+        return resolved(found), found.counts, found.n_lines
+
+    fast = outcome()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inspector_json, "block_columns", lambda *_: None)
+        assert fast == outcome()
+
+
 @settings(max_examples=200, deadline=None)
 @given(lines=st.lists(LINES, min_size=1, max_size=12), block=st.sampled_from([1, 600, 1 << 20]))
 def test_law_columns_say_what_reading_line_by_line_says(
     lines: list[dict[str, Any]], block: int
 ) -> None:
-    fast = read(*lines, block_bytes=block)
+    assert_columns_are_exact(*lines, block_bytes=block)
+
+
+SHORT_HEAD = {"id": "0xabc", "rank": 0, "n_ranks": 8}
+
+
+@pytest.mark.parametrize("kind", ["coll", "p2p"])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        # keys of the same length and the same last eight bytes
+        ('"KIND_msg_size_bytes":', '"KIND_xsg_size_bytes":'),
+        ('"KIND_msg_size_bytes":', '"kinx_msg_size_bytes":'),
+        ('"KIND_exec_time_us":', '"KIND_queue_time_us":'),
+        ('"KIND_exec_time_us":', '"xxxx_exec_time_us":'),
+        ('"KIND_timing_source":', '"KIND_ximing_source":'),
+        ('"KIND_busbw_gbs":', '"KIND_algobw_gbs":'),
+        # a second value for a key that was read, behind it
+        ('"KIND_busbw_gbs":4.4', '"KIND_sn":99'),
+        ('"KIND_busbw_gbs":4.4', '"KIND_busbw_gbs":4.4,"KIND_msg_size_bytes":99'),
+        ('"KIND_algobw_gbs":2.5', '"KIND_algobw_gbs":2,"KIND_sn":7,"x":5'),
+        ('"KIND_busbw_gbs":4.4}', '"KIND_busbw_gbs":4.4},"header":{"id":"0xd","rank":1}'),
+        ('"KIND_busbw_gbs":4.4', '"KIND_busbw_gbs":4.4,"event_trace_ts":{"KIND_start_ts":5}'),
+        # another time of a dump than that of the metadata
+        ('"nnodes":2', '"dump_timestamp_us":1111111111111111,"nnodes":2'),
+        ('"dump_timestamp_us":', '"dump_timestamp_us":1111111111111111,"dump_timestamp_us":'),
+        # a payload that is not at the top, and two of them
+        ('"metadata":', '"x":{"KIND_perf":{"KIND_sn":3}},"metadata":'),
+        ('"metadata":', '"coll_perf":{"coll":"Reduce"},"metadata":'),
+        ('"pid":7},', '"pid":7,"x":{'),
+        # values that are no JSON, or no number
+        (":4.4}", ":4..4}"), (":4.4}", ":04.4}"), (":4.4}", ":4.}"), (":2.5,", ":2.5},"),
+        (":2.5,", ':"nan",'), (":2.5,", ":[2,5],"), (":2.5,", ":2.5e-07,"), (":2.5,", ":-2.5,"),
+        (":2.5,", ":12345678,"), (":2.5,", ":0.123456789012345678,"), (":500,", ":0500,"),
+        ("1748030377748202", "0748030377748202"), ("1748030377748202", "17480303777482021"),
+        ("1748030377748202", "174803037774820"), ("1748030377748202", "1748030377748202.0"),
+        ('"kernel_gpu"', '"collective_cpu"'), ('"kernel_gpu"', '"kernel_gpu",'),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_line_that_only_looks_like_its_neighbours_is_read_as_what_it_is(
+    kind: str, old: str, new: str, place: int
+) -> None:
+    name = "Send" if kind == "p2p" else "AllReduce"
+    lines = [text_of(line(n, kind=kind, name=name)).rstrip() for n in range(4)]
+    old, new = old.replace("KIND", kind), new.replace("KIND", kind)
+    other = lines[place].decode().replace(old, new).encode()
+    assert other != lines[place]
+    assert_columns_are_exact(*lines[:place], other, *lines[place + 1 :])
+
+
+@pytest.mark.parametrize("block_bytes", [64, 1000, 1 << 20])
+def test_many_communicators_in_turn_are_read_by_columns(block_bytes: int) -> None:
+    heads: list[dict[str, Any]] = [
+        SHORT_HEAD | {"comm_name": "x" * (n % 9), "rank": n} for n in range(40)
+    ]
+    lines = [line(n, header=heads[n * 7 % 40], dump_us=10**15 + n // 3) for n in range(200)]
+    assert_columns_are_exact(*lines, block_bytes=block_bytes)
+
+
+def test_lines_of_words_for_bandwidths_are_read_by_columns() -> None:
+    lines = [
+        line(n) if n % 3 == 0 else line(n, coll_algobw_gbs="nan", coll_busbw_gbs="nan")
+        for n in range(20)
+    ]
+    assert_columns_are_exact(*lines)
+    assert_columns_are_exact(*lines[1:])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inspector_json, "block_columns", lambda *_: None)
-        exact = read(*lines)
-    assert resolved(fast) == resolved(exact)
-    assert fast.counts == exact.counts
+        patch.setattr(inspector_json._Reading, "_row", None)  # is not called
+        assert read(*lines).counts == {"inspector.nan": 13}
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    at=st.integers(0, 2500), byte=st.integers(0, 255), kind=st.sampled_from(["coll", "p2p"]),
+    n=st.integers(1, 6),
+)  # fmt: skip
+def test_law_columns_are_exact_whatever_byte_is_damaged(
+    at: int, byte: int, kind: str, n: int
+) -> None:
+    name = "Recv" if kind == "p2p" else "AllGather"
+    text = bytearray(text_of(*(line(sn, kind=kind, name=name) for sn in range(n)))[:-1])
+    text[at % len(text)] = byte
+    assert_columns_are_exact(bytes(text))
 
 
 @settings(max_examples=150, deadline=None)
