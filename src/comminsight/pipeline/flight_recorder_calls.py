@@ -8,7 +8,7 @@ entry of the same group is, or where the group's counter speaks of collectives a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
@@ -59,6 +59,7 @@ class RankCalls:
     no entry. ``gate_id`` is the oldest call in flight that no finished call is newer than: what is
     newer may be held by it; -1 without one. ``may_hide_p2p``: it is of gloo, which
     keeps no entry of sends and receives, and numbers or groups are missing between its entries.
+    ``with_p2p``: groups with sends and receives, or with calls that come after such.
     """
 
     collectives: tuple[Call, ...]
@@ -71,6 +72,7 @@ class RankCalls:
     is_inside_unseen: bool
     gate_id: int
     may_hide_p2p: bool
+    with_p2p: frozenset[int]
 
     def is_queued(self, call: Call) -> bool:
         """True for a call in flight that an older one may hold: not for one that has begun on the
@@ -102,9 +104,16 @@ def calls_of(dump: FlightDump) -> RankCalls:
         is_ring=is_ring,
         n_lost=max(0, ids[0]) if is_ring else 0,
         is_inside_unseen=_is_inside_unseen(dump, entries),
-        gate_id=_gate_id(entries, in_flight),
+        gate_id=_gate_id(entries, in_flight) if in_flight else -1,
         may_hide_p2p=_may_hide_p2p([entry for entry in entries if entry.backend == "gloo"]),
+        with_p2p=frozenset(e.pg_id for e in entries if e.p2p_seq or e.is_p2p or e.op in P2P_OPS),
     )
+
+
+def is_gloo_alone(dumps: Iterable[FlightDump]) -> bool:
+    """Whether there are entries and all are of gloo."""
+    backends = (entry.backend for dump in dumps for entry in dump.entries)
+    return next(backends, "") == "gloo" and all(backend == "gloo" for backend in backends)
 
 
 def _of_one_hook(entries: Sequence[FlightEntry]) -> list[FlightEntry]:
@@ -118,10 +127,18 @@ def _of_one_hook(entries: Sequence[FlightEntry]) -> list[FlightEntry]:
 
 
 def _collectives(entries: Iterable[FlightEntry]) -> tuple[Call, ...]:
-    grouped: dict[tuple[int, int], list[FlightEntry]] = defaultdict(list)
+    first: dict[tuple[int, int], FlightEntry] = {}
+    coalesced: dict[tuple[int, int], list[FlightEntry]] = {}
     for entry in entries:
-        grouped[entry.pg_id, entry.seq].append(entry)
-    calls = [_call(pg_id, seq, members) for (pg_id, seq), members in grouped.items()]
+        key = entry.pg_id, entry.seq
+        if (known := first.setdefault(key, entry)) is not entry:
+            coalesced.setdefault(key, [known]).append(entry)
+    calls = [
+        Call(pg_id, seq, one.op, (one,), one.is_over, one, one.record_id)
+        if (pg_id, seq) not in coalesced
+        else _coalesced(pg_id, seq, coalesced[pg_id, seq])
+        for (pg_id, seq), one in first.items()
+    ]
     return tuple(sorted(_without_stale(calls, attrgetter("pg_id")), key=_AGE))
 
 
@@ -139,10 +156,10 @@ def _reached_by(calls: Sequence[Call]) -> Reached:
         if call.seq > synchronised and call.op in SYNCHRONISING_OPS:
             synchronised = call.seq
     return Reached(
-        entered=max(call.seq for call in calls),
-        done=max((call.seq for call in over), default=0),
+        entered=max([call.seq for call in calls]),
+        done=max([call.seq for call in over], default=0),
         synchronised=synchronised,
-        oldest_open=min((call.seq for call in calls if not call.is_over), default=None),
+        oldest_open=min([call.seq for call in calls if not call.is_over], default=None),
     )
 
 
@@ -158,12 +175,9 @@ def _p2p(entries: Sequence[FlightEntry]) -> tuple[Call, ...]:
     return tuple(sorted(stream, key=_AGE))
 
 
-def _call(pg_id: int, seq: int, entries: list[FlightEntry]) -> Call:
-    """One launch. The members of a coalesced group are never marked completed by some versions:
-    the entry that ends it is."""
-    if len(entries) == 1:
-        (one,) = entries
-        return Call(pg_id, seq, one.op, (one,), one.is_over, one, one.record_id)
+def _coalesced(pg_id: int, seq: int, entries: list[FlightEntry]) -> Call:
+    """One launch of several calls. Its members are never marked completed by some versions: the
+    entry that ends it is."""
     body = tuple(entry for entry in entries if not entry.is_end) or tuple(entries)
     ops = {entry.op for entry in body}
     ends = [entry for entry in entries if entry.is_end] or body
@@ -200,12 +214,12 @@ def _is_inside_unseen(dump: FlightDump, entries: Sequence[FlightEntry]) -> bool:
         for pg_id, counters in dump.counters.items()
         if counters.enqueued > max(counters.completed, 0)
     }
-    told = {
-        entry.pg_id
-        for entry in entries
-        if not entry.is_over or behind.get(entry.pg_id) in {entry.seq, entry.op_id}
-    }
-    return not behind.keys() <= told
+    for entry in reversed(entries):
+        if not behind:
+            break
+        if not entry.is_over or behind.get(entry.pg_id) in {entry.seq, entry.op_id}:
+            behind.pop(entry.pg_id, None)
+    return bool(behind)
 
 
 def _may_hide_p2p(entries: Sequence[FlightEntry]) -> bool:
@@ -228,15 +242,4 @@ def mixed_groups(
     calls: Mapping[int, RankCalls], comm_ids: Mapping[int, Mapping[int, int]]
 ) -> set[int]:
     """Communicators in which any rank sends or receives: their counters number both kinds."""
-    return {
-        comm_ids[rank].get(pg_id, -1)
-        for rank, own in calls.items()
-        for pg_id in {*_with_p2p(own.collectives), *_with_p2p(own.p2p)}
-    }
-
-
-def _with_p2p(calls: Iterable[Call]) -> Iterator[int]:
-    """Groups of the calls that are P2P or come after such."""
-    for call in calls:
-        if call.first.p2p_seq or call.op in P2P_OPS or any(one.p2p_seq for one in call.entries[1:]):
-            yield call.pg_id
+    return {comm_ids[rank].get(pg_id, -1) for rank, own in calls.items() for pg_id in own.with_p2p}

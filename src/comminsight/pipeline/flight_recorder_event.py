@@ -25,6 +25,7 @@ from comminsight.pipeline.flight_recorder_calls import (
     RankCalls,
     Reached,
     calls_of,
+    is_gloo_alone,
     mixed_groups,
 )
 from comminsight.pipeline.flight_recorder_files import RankDump
@@ -127,7 +128,7 @@ def flight_job(dumps: Sequence[RankDump], groups: JobGroups) -> FlightJob:
         mixed=mixed,
         misnumbered=mixed if any(_is_early(one) for one in dumps) else frozenset(),
         newest_ns=newest_ns,
-        is_gloo={entry.backend for one in dumps for entry in one.dump.entries} == {"gloo"},
+        is_gloo=is_gloo_alone(one.dump for one in dumps),
         unseen=frozenset(rank for rank, own in calls.items() if own.is_inside_unseen),
     )
     older = _older(job)

@@ -122,8 +122,8 @@ def _order(key: GroupKey) -> tuple[bool, int, GroupKey]:
 
 def _world(by_rank: Mapping[int, Mapping[int, FlightGroup]]) -> int:
     """One more than the highest rank that is named anywhere."""
-    named = {rank for own in by_rank.values() for group in own.values() for rank in group.members}
-    return max({*named, *by_rank}, default=-1) + 1
+    named = {group.members for own in by_rank.values() for group in own.values() if group.members}
+    return max((*map(max, named), *by_rank), default=-1) + 1
 
 
 def _communicator(
