@@ -19,7 +19,15 @@ from comminsight.probe.bench_launch import measure, read_record
 from comminsight.probe.bench_processes import MARK
 
 pytestmark = pytest.mark.real
-ENDLESS = BenchPlan(backend="gloo", elements=(64,), warmup=0, repeats=10_000_000)
+ENDLESS = BenchPlan(
+    backend="gloo", elements=(64,), algorithms=("Auto",), warmup=0, repeats=10_000_000
+)  # fmt: skip
+
+
+def short(*algorithms: str, label: str = "default") -> BenchPlan:
+    return BenchPlan(
+        backend="gloo", elements=(8,), algorithms=algorithms, warmup=0, repeats=3, label=label
+    )  # fmt: skip
 
 
 def ranks_of(plan_folder_word: bytes = b"comminsight.probe.bench_ranks") -> dict[int, int]:
@@ -68,8 +76,7 @@ def test_two_ranks_and_a_planted_slowness(
     assert told["rs_ag_equals_all_reduce"] is True
 
     before = path.read_bytes()
-    again = measure(BenchPlan(backend="gloo", elements=(8,), warmup=0, repeats=1, label="like"),
-                    "Auto", tmp_path, timeout_s=120)  # fmt: skip
+    (again,) = measure(short("Auto", label="like"), tmp_path, timeout_s=120)
     assert (again.name, path.read_bytes()) == ("like-Auto-002.json", before)
 
     record = read_record(path)
@@ -97,11 +104,11 @@ def slowed(row: msgspec.Struct, factor: float) -> msgspec.Struct:
 
 def test_a_killed_rank_is_a_recorded_failure(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
-        going = pool.submit(measure, ENDLESS, "Auto", tmp_path, timeout_s=100)
+        going = pool.submit(measure, ENDLESS, tmp_path, timeout_s=100)
         wait_for_ranks()
         time.sleep(2)  # in mid-run
         os.kill(ranks_of()[1], signal.SIGKILL)
-        record = read_record(going.result())
+        record = read_record(*going.result())
     assert record.failure.startswith("the launcher ended with 1, a rank with ")
     assert record.decision is Decision.DISCARD
     assert record.evidence_level in {EvidenceLevel.PARTIAL, EvidenceLevel.NONE}
@@ -110,16 +117,16 @@ def test_a_killed_rank_is_a_recorded_failure(tmp_path: Path) -> None:
 
 def test_ranks_that_lose_their_launcher_are_ended_too(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
-        going = pool.submit(measure, ENDLESS, "Auto", tmp_path, timeout_s=100)
+        going = pool.submit(measure, ENDLESS, tmp_path, timeout_s=100)
         wait_for_ranks()
         os.kill(ranks_of()[-1], signal.SIGKILL)
-        record = read_record(going.result())
+        record = read_record(*going.result())
     assert record.failure.startswith("the launcher ended with -9")
     assert ranks_of() == {}
 
 
 def test_a_time_out_leaves_no_process(tmp_path: Path) -> None:
-    record = read_record(measure(ENDLESS, "Auto", tmp_path, timeout_s=8))
+    record = read_record(*measure(ENDLESS, tmp_path, timeout_s=8))
     assert (record.failure, record.decision) == ("not done after 8 s", Decision.DISCARD)
     assert ranks_of() == {}
 
@@ -152,7 +159,7 @@ def test_what_is_no_record_is_refused(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["--label", "../up"], ["--dtype", "int3"], ["--backend", "mpi"], ["--elements", "0"],
+    [["--label", "../up"], ["--dtype", "int3"], ["--backend", "ucc"], ["--elements", "0"],
      ["--elements", "many"], ["--algorithms", "Star"]],
 )  # fmt: skip
 def test_plans_that_cannot_be_are_refused(words: list[str]) -> None:

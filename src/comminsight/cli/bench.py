@@ -1,25 +1,38 @@
-"""``comminsight bench``: how long collectives take here; ``bench compare A B``: what changed."""
+"""``comminsight bench``: how long collectives take here; ``bench compare A B``: what changed;
+``bench show RECORD...``: what records hold."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from comminsight.cli.bench_words import chosen, counts
 from comminsight.cli.choices import Lang
+from comminsight.cli.once import interruptible_once
 from comminsight.cli.typed import call, progress, terminal_width, write_output
 from comminsight.diagnosis.bench_compare import compare_records
 from comminsight.errors import ExitCode, UsageError
-from comminsight.model.bench import ALGORITHMS, BenchPlan, BenchRun
-from comminsight.probe.bench_launch import command, measure, read_record, refuse_unknown
-from comminsight.report.bench_text import render_bench, render_comparison
+from comminsight.model.bench import BenchPlan, BenchRecord, BenchRun
+from comminsight.model.bench_algorithms import (
+    ALGORITHMS,
+    COLLECTIVES,
+    DEFAULT_ALGORITHMS,
+    PROTOCOLS,
+    collectives_of,
+)
+from comminsight.probe.bench_commands import shown
+from comminsight.probe.bench_launch import measure, read_record
+from comminsight.probe.bench_refusal import refuse_unknown
+from comminsight.report.bench_text import render_bench, render_comparison, render_records
 from comminsight.report.json_form import bench_json
 
 DEFAULTS = BenchPlan()
-UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+PlotFile = Annotated[
+    Path | None, typer.Option("--plot", help="also draw them into this new .svg or .png")
+]
 
 
 def bench(  # noqa: PLR0913 - one for each option
@@ -28,35 +41,67 @@ def bench(  # noqa: PLR0913 - one for each option
     out: Annotated[Path, typer.Option(help="folder of the records")] = Path("bench"),
     label: Annotated[str, typer.Option(help="name of this state of things")] = DEFAULTS.label,
     ranks: Annotated[int, typer.Option(help="ranks on this node", min=2)] = DEFAULTS.n_ranks,
-    algorithms: Annotated[
-        str, typer.Option(help="Auto,Ring,Tree; for gloo, which has no choice, Auto alone")
+    collectives: Annotated[
+        str, typer.Option("--collectives", "--collective", help=f"of {', '.join(COLLECTIVES)}")
     ] = "",
+    algorithms: Annotated[
+        str, typer.Option("--algorithms", "--algorithm", help="Auto,Ring,Tree; gloo: Auto; mpi: "
+                          f"Auto,Ring,Tree, also {', '.join(ALGORITHMS['mpi'][3:])}")
+    ] = "",
+    protocols: Annotated[
+        str, typer.Option("--protocols", "--protocol", help="Auto,LL,LL128,Simple (nccl)")
+    ] = "Auto",
     elements: Annotated[str, typer.Option(help="elements of each rank")] = "256Ki,1Mi,4Mi",
     dtype: Annotated[str, typer.Option(help="type of the elements")] = DEFAULTS.dtype,
     repeats: Annotated[int, typer.Option(help="rounds that count", min=1)] = DEFAULTS.repeats,
     warmup: Annotated[int, typer.Option(help="rounds before them", min=0)] = DEFAULTS.warmup,
     timeout: Annotated[float, typer.Option(help="seconds for each launch", min=1)] = 600,
-    backend: Annotated[str, typer.Option(help="nccl or gloo")] = DEFAULTS.backend,
+    backend: Annotated[str, typer.Option(help="nccl, gloo or mpi")] = DEFAULTS.backend,
+    plot: PlotFile = None,
     lang: Annotated[Lang, typer.Option(help="language")] = Lang.EN,
     json: Annotated[bool, typer.Option("--json", help="all of it as JSON")] = False,
-) -> int:
+) -> int:  # fmt: skip
     """Time collectives over sizes, in one launch for each algorithm; without --run, say what would
-    be done. `comminsight bench compare A B` holds two records against each other.
+    be done. `comminsight bench compare A B` holds two records against each other, `comminsight
+    bench show RECORD...` prints records again.
     """
-    asked = tuple(one.strip().capitalize() for one in algorithms.split(",") if one.strip())
+    names = chosen(collectives, "--collectives", COLLECTIVES) or COLLECTIVES
+    if backend not in ALGORITHMS:
+        raise UsageError(
+            f"backend {backend} is not known", next_step=f"take one of {', '.join(ALGORITHMS)}"
+        )
     plan = BenchPlan(
-        n_ranks=ranks, backend=backend, dtype=dtype, elements=_elements(elements),
-        algorithms=asked or (ALGORITHMS if backend == "nccl" else ("Auto",)),
+        n_ranks=ranks, backend=backend, dtype=dtype, elements=counts(elements), collectives=names,
+        algorithms=chosen(algorithms, "--algorithms", ALGORITHMS[backend])
+        or tuple(one for one in DEFAULT_ALGORITHMS[backend] if collectives_of(backend, one, names)),
+        protocols=chosen(protocols, "--protocols", PROTOCOLS[backend]) or DEFAULTS.protocols,
         warmup=warmup, repeats=repeats, label=label,
     )  # fmt: skip
     refuse_unknown(plan)
-    done = _done(plan, out, timeout) if run else BenchRun(plan=plan, commands=_commands(plan))
-    if json:
-        write_output(bench_json(done))
-    else:
-        write_output(render_bench(done, lang=lang.value, width=terminal_width()))
+    _refuse_plot(plot, is_measured=run)
+    if not run:
+        _print(BenchRun(plan=plan, commands=tuple(map(shown, plan.launches()))), lang, is_json=json)
+        return int(ExitCode.OK)
+    done = _measured(plan, out, timeout)
+    _print(done, lang, is_json=json)
+    _draw(plot, done.records)
     has_failed = any(record.failure for record in done.records)
     return int(ExitCode.PARTIAL if has_failed else ExitCode.OK)
+
+
+def show(
+    records: Annotated[list[Path], typer.Argument(help="records", readable=False)],
+    *,
+    plot: PlotFile = None,
+    lang: Annotated[Lang, typer.Option(help="language")] = Lang.EN,
+) -> int:
+    """Print records as they were printed after they were measured."""
+    _refuse_plot(plot, is_measured=True)
+    read = tuple(map(read_record, records))
+    paths = tuple(map(str, records))
+    write_output(render_records(paths, read, lang=lang.value, width=terminal_width()))
+    _draw(plot, read)
+    return int(ExitCode.OK)
 
 
 def compare(
@@ -77,39 +122,54 @@ def compare(
     return int(ExitCode.FINDING if found.has_regression else ExitCode.OK)
 
 
-def _done(plan: BenchPlan, out: Path, timeout_s: float) -> BenchRun:
-    paths = []
-    for algorithm in plan.algorithms:
-        progress(f"measuring {algorithm} on {plan.n_ranks} ranks")
-        paths.append(measure(plan, algorithm, out, timeout_s=timeout_s))
+def _print(done: BenchRun, lang: Lang, *, is_json: bool) -> None:
+    if is_json:
+        write_output(bench_json(done))
+    else:
+        write_output(render_bench(done, lang=lang.value, width=terminal_width()))
+
+
+def _measured(plan: BenchPlan, out: Path, timeout_s: float) -> BenchRun:
+    progress(f"measuring {', '.join(plan.algorithms)} on {plan.n_ranks} ranks")
+    with interruptible_once():
+        paths = measure(plan, out, timeout_s=timeout_s)
     records = tuple(read_record(path) for path in paths)
     return BenchRun(plan=plan, paths=tuple(map(str, paths)), records=records)
 
 
-def _commands(plan: BenchPlan) -> tuple[str, ...]:
-    words = shlex.join(command("PLAN", "FOLDER", plan.n_ranks))
-    said = {"Auto": "env -u NCCL_ALGO"}
-    return tuple(f"{said.get(one, f'env NCCL_ALGO={one}')} {words}" for one in plan.algorithms)
-
-
-def _elements(said: str) -> tuple[int, ...]:
-    found = tuple(_number(one.strip()) for one in said.split(",") if one.strip())
-    if not found or 0 in found:
+def _refuse_plot(plot: Path | None, *, is_measured: bool) -> None:
+    """Before anything is measured: a plot that cannot be drawn costs nobody a measurement."""
+    if plot is None:
+        return
+    if not is_measured:
+        raise UsageError("--plot draws what was measured", next_step="add --run")
+    if plot.suffix not in {".svg", ".png"}:
+        raise UsageError(f"--plot {plot}: not .svg or .png", next_step="name the file so")
+    if plot.exists() or plot.is_symlink():
+        raise UsageError(f"--plot {plot} is there already", next_step="give another name")
+    if not plot.parent.is_dir():
+        raise UsageError(f"--plot {plot}: no such folder", next_step="make it first")
+    try:
+        import comminsight.report.bench_plot  # noqa: F401 - whether it can be loaded
+    except ImportError as error:
         raise UsageError(
-            f"--elements {said!r} names no number of elements",
-            next_step="give numbers such as 1000,256Ki,4Mi",
-        )
-    return found
+            f"matplotlib is not installed: {error}",
+            next_step="pip install 'comminsight[plot]', or leave out --plot",
+        ) from error
 
 
-def _number(said: str) -> int:
-    unit = UNITS.get(said[-2:], 0)
-    digits = said[:-2] if unit else said
-    return int(digits) * (unit or 1) if digits.isascii() and digits.isdecimal() else 0
+def _draw(plot: Path | None, records: Sequence[BenchRecord]) -> None:
+    if plot is None:
+        return
+    from comminsight.report.bench_plot import drawn
+
+    with plot.open("xb") as file:
+        file.write(drawn(records, form=plot.suffix[1:]))
 
 
 def main(argv: Sequence[str]) -> int:
     """Exit code of the verb."""
-    if argv[:1] == ["compare"]:
-        return call(compare, "bench compare", argv[1:])
+    for name, function in (("compare", compare), ("show", show)):
+        if argv[:1] == [name]:
+            return call(function, f"bench {name}", argv[1:])
     return call(bench, "bench", argv)

@@ -10,16 +10,15 @@ from typing import Annotated
 
 import msgspec
 
-BENCH_SCHEMA_VERSION = "1.0"
+from comminsight.model.bench_algorithms import (
+    AUTO,
+    COLLECTIVES,
+    DEFAULT_ALGORITHMS,
+    collectives_of,
+)
+
+BENCH_SCHEMA_VERSION = "1.1"
 ITEM_BYTES = {"float32": 4, "float64": 8, "int32": 4, "float16": 2, "bfloat16": 2}
-ALGORITHMS = ("Auto", "Ring", "Tree")
-BACKENDS = ("nccl", "gloo")
-COLLECTIVES = (
-    "all_reduce", "reduce_scatter+all_gather", "reduce_scatter", "all_gather", "broadcast",
-    "all_to_all", "send_recv",
-)  # fmt: skip
-# NCCL ends with an error where another op is asked for by Tree
-TREE_COLLECTIVES = ("all_reduce",)
 UNCONFIRMED = "unconfirmed"
 Count = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -30,7 +29,7 @@ class EvidenceLevel(StrEnum):
     NONE = "none"  # nothing was measured
     PARTIAL = "partial"  # some measurements, then a failure
     MEASURED = "measured"  # all times, the algorithm not seen
-    CONFIRMED = "confirmed"  # all times, and the algorithm is told by tuning lines
+    CONFIRMED = "confirmed"  # all times, and the library tells an algorithm
 
 
 class Decision(StrEnum):
@@ -43,15 +42,16 @@ class Decision(StrEnum):
 
 
 class BenchPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One matrix: every collective with every payload, in one launch for each algorithm."""
+    """One matrix: every collective with every payload, in one launch for each algorithm and
+    protocol."""
 
     n_ranks: Annotated[int, msgspec.Meta(ge=2)] = 2
     backend: str = "nccl"
     dtype: str = "float32"
     elements: tuple[Count, ...] = (256 * 1024, 1024 * 1024, 4 * 1024 * 1024)
     collectives: tuple[str, ...] = COLLECTIVES
-    algorithms: tuple[str, ...] = ALGORITHMS
-    protocol: str = ""
+    algorithms: tuple[str, ...] = DEFAULT_ALGORITHMS["nccl"]
+    protocols: tuple[str, ...] = (AUTO,)
     warmup: Annotated[int, msgspec.Meta(ge=0)] = 5
     repeats: Count = 20
     label: str = "default"
@@ -62,12 +62,23 @@ class BenchPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         padded = dict.fromkeys(-(-n // self.n_ranks) * self.n_ranks for n in self.elements)
         return [(name, n) for n in padded for name in self.collectives]
 
-    def of_launch(self, algorithm: str) -> BenchPlan:
-        """What one launch measures: with NCCL's Tree only what it has a tree for."""
-        names = self.collectives
-        if self.backend == "nccl" and algorithm == "Tree":
-            names = tuple(name for name in names if name in TREE_COLLECTIVES)
-        return msgspec.structs.replace(self, algorithms=(algorithm,), collectives=names)
+    def launches(self) -> list[BenchPlan]:
+        """One plan for each algorithm and protocol, each with those collectives alone for which the
+        backend has the algorithm."""
+        return [
+            msgspec.structs.replace(
+                self, algorithms=(algorithm,), protocols=(protocol,),
+                collectives=collectives_of(self.backend, algorithm, self.collectives),
+            )
+            for algorithm in self.algorithms
+            for protocol in self.protocols
+        ]  # fmt: skip
+
+    @property
+    def name(self) -> str:
+        """What is asked for, as a part of a file's name."""
+        asked = (*self.algorithms, *(one for one in self.protocols if one != AUTO))
+        return "-".join(asked)
 
     @property
     def workload_id(self) -> str:
@@ -75,12 +86,13 @@ class BenchPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         sizes = "-".join(map(str, self.elements))
         return (
             f"{self.backend}/{self.n_ranks}x{self.dtype}/{sizes}/{','.join(self.collectives)}"
-            f"/{self.protocol or 'any'}"
+            f"/{','.join(self.protocols)}"
         )
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
-    """An algorithm a library said it took, and where it said so."""
+    """An algorithm a library took, and what told it. ``op`` is the library's own word; with a
+    stroke, ``allreduce/bcast``, an op that another one called."""
 
     op: str
     algo: str
@@ -137,6 +149,7 @@ class BenchRecord(msgspec.Struct, frozen=True, kw_only=True):
     warmup: int
     repeats: int
     algorithm_requested: str
+    protocol_requested: str = AUTO
     algorithm_observed: tuple[Observed, ...] | str = UNCONFIRMED
     environment_profile: dict[str, str] = {}
     evidence_level: EvidenceLevel = EvidenceLevel.NONE
@@ -145,6 +158,12 @@ class BenchRecord(msgspec.Struct, frozen=True, kw_only=True):
     rs_ag_equals_all_reduce: bool | None = None
     artifacts: Artifacts = Artifacts()
     metrics: Metrics = Metrics()
+
+    @property
+    def name_requested(self) -> str:
+        """Algorithm, and protocol where one was asked for."""
+        asked = (self.algorithm_requested, self.protocol_requested)
+        return asked[0] if asked[1] == AUTO else "-".join(asked)
 
 
 class Change(StrEnum):

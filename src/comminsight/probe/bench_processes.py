@@ -1,4 +1,4 @@
-"""Runs one launch and leaves no process of it behind, however it ends."""
+"""Runs launches and leaves no process of them behind, however they end."""
 
 from __future__ import annotations
 
@@ -9,65 +9,84 @@ import secrets
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 MARK = "COMMINSIGHT_BENCH_LAUNCH"
 GRACE_S = 10.0
 GONE_S = 5.0
-RANK_ENDED = re.compile(r"exitcode\s{0,8}: (-?\d{1,3})\b", re.ASCII)
+# as PyTorch's launcher and as mpirun say how a rank ended
+RANK_ENDED = re.compile(r"exitcode\s{0,8}: (-?\d{1,3})\b|exited on signal (\d{1,3})\b", re.ASCII)
 
 
-def launched(words: list[str], variables: dict[str, str], log: Path, timeout_s: float) -> str:
-    """How the launch failed, empty when it did not.
+class Job:
+    """One launcher with its ranks.
 
-    A launcher starts each rank in a session of its own, where no signal to a process group
+    A launcher may start each rank in a session of its own, where no signal to a process group
     reaches it: the ranks are known by a mark in their environment, which also those carry that
     lost their launcher.
     """
-    mark = secrets.token_hex(8)
-    with log.open("xb") as sink:
-        job = subprocess.Popen(
-            words, env=variables | {MARK: mark}, stdout=sink, stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
-        try:
-            code = job.wait(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            return f"not done after {timeout_s:g} s"
-        finally:
-            _end(job, mark)
-    return f"the launcher ended with {code}{_first_rank(log)}" if code else ""
+
+    def __init__(self, words: Sequence[str], variables: dict[str, str], log: Path) -> None:
+        """Starts it; ``log``, which must not be there, gets all that it and its ranks say."""
+        self.mark = secrets.token_hex(8)
+        self.log = log
+        with log.open("xb") as sink:
+            self.launcher = subprocess.Popen(
+                words, env=variables | {MARK: self.mark}, stdout=sink, stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+
+    def failure(self) -> str:
+        """How the launcher failed; empty while it runs and when it did not."""
+        code = self.launcher.poll()
+        return f"the launcher ended with {code}{self._first_rank()}" if code else ""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the launcher is gone; ranks may be left."""
+        return self.launcher.poll() is not None
+
+    def _first_rank(self) -> str:
+        """What the launcher says of the rank that failed first."""
+        said = RANK_ENDED.findall(self.log.read_text(encoding="utf-8", errors="replace"))
+        if not said:
+            return ""
+        code, signal_number = said[-1]
+        return f", a rank with {code or f'signal {signal_number}'}"
 
 
-def marked(mark: str) -> list[int]:
-    """Processes whose environment has the mark; without /proc none is seen."""
-    wanted = f"{MARK}={mark}".encode()
+def end(jobs: Sequence[Job]) -> None:
+    """Ask all launchers to end their ranks, then kill what is left of any."""
+    running = [job.launcher for job in jobs if not job.has_ended]
+    for launcher in running:
+        launcher.terminate()
+    deadline = time.monotonic() + GRACE_S
+    for launcher in running:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            launcher.wait(timeout=max(0.0, deadline - time.monotonic()))
+    _kill_marked({job.mark for job in jobs})
+    for job in jobs:
+        if not job.has_ended:
+            job.launcher.kill()
+        job.launcher.wait()
+
+
+def marked(marks: set[str]) -> list[int]:
+    """Processes whose environment has one of the marks; without /proc none is seen."""
+    wanted = {f"{MARK}={mark}".encode() for mark in marks}
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+            if not wanted.isdisjoint((folder / "environ").read_bytes().split(b"\0")):
                 found.append(int(folder.name))
     return found
 
 
-def _end(job: subprocess.Popen[bytes], mark: str) -> None:
-    """Ask the launcher to end its ranks, then kill what is left."""
-    if job.poll() is None:
-        job.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            job.wait(timeout=GRACE_S)
+def _kill_marked(marks: set[str]) -> None:
     deadline = time.monotonic() + GONE_S
-    while (left := marked(mark)) and time.monotonic() < deadline:
+    while (left := marked(marks)) and time.monotonic() < deadline:
         for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
-    if job.poll() is None:
-        job.kill()
-    job.wait()
-
-
-def _first_rank(log: Path) -> str:
-    """What the launcher says of the rank that failed first."""
-    said = RANK_ENDED.findall(log.read_text(encoding="utf-8", errors="replace"))
-    return f", a rank with {said[-1]}" if said else ""

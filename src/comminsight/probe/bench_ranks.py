@@ -1,12 +1,8 @@
-"""The program each rank of a benchmark runs: ``python -m comminsight.probe.bench_ranks PLAN OUT``.
-
-Each rank appends one line a measurement to its own file, so that a killed job leaves its part.
-"""
+"""The program that each rank of a benchmark runs: ``-m comminsight.probe.bench_ranks``."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 import time
@@ -17,6 +13,7 @@ from typing import Any
 import msgspec
 
 from comminsight.model.bench import BenchPlan
+from comminsight.probe.bench_turns import turns_of
 
 with contextlib.suppress(ModuleNotFoundError):  # the launch refuses a Python without it
     import torch
@@ -78,6 +75,19 @@ def halves_agree(plan: BenchPlan, device: torch.device) -> bool:
     return bool(torch.equal(whole, halves))
 
 
+def head_of(device: torch.device, *, agree: bool | None) -> dict[str, object]:
+    """Versions and devices of this rank."""
+    head: dict[str, object] = {"torch": torch.__version__, "agree": agree}
+    if device.type == "cuda":
+        head |= {
+            "cuda": str(torch.version.cuda),
+            "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+            "gpu": torch.cuda.get_device_name(device),
+            "gpus": str(torch.cuda.device_count()),
+        }
+    return head
+
+
 def main(plan_path: str, out: str) -> None:
     """Measure the plan's cases round by round: each round has every case once."""
     plan = msgspec.json.decode(Path(plan_path).read_bytes(), type=BenchPlan)
@@ -90,24 +100,14 @@ def main(plan_path: str, out: str) -> None:
     for name, n in plan.cases():
         data = torch.zeros(n, dtype=getattr(torch, plan.dtype), device=device)
         calls.append(operation(name, data, plan.n_ranks))
-    with Path(out, f"rank{dist.get_rank()}.jsonl").open("w", encoding="utf-8") as lines:
-        does_halves = "reduce_scatter" in plan.collectives  # else the algorithm may lack it
-        agree = halves_agree(plan, device) if does_halves else None
-        first: dict[str, object] = {"torch": torch.__version__, "agree": agree}
-        if is_nccl:
-            first |= {
-                "cuda": str(torch.version.cuda),
-                "nccl": ".".join(map(str, torch.cuda.nccl.version())),
-                "gpu": torch.cuda.get_device_name(device),
-                "gpus": str(torch.cuda.device_count()),
-            }
-        lines.write(json.dumps(first) + "\n")
-        lines.flush()
-        for turn in range(plan.warmup + plan.repeats):
+    does_halves = "reduce_scatter" in plan.collectives  # else the algorithm may lack it
+    agree = halves_agree(plan, device) if does_halves else None
+    with turns_of(Path(out), dist.get_rank()) as turns:
+        for is_counted in turns.begin(head_of(device, agree=agree)):
+            timed_ms(calls[0], device)  # the first call after a rest is slow
             times = [timed_ms(call, device) for call in calls]
-            if turn >= plan.warmup:
-                lines.write(json.dumps(times) + "\n")
-                lines.flush()
+            if is_counted:
+                turns.keep(times)
     dist.destroy_process_group()
 
 

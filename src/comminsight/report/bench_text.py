@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from comminsight.model.bench import (
     BenchPlan,
@@ -46,16 +46,29 @@ def render_bench(done: BenchRun, *, lang: str = "en", width: int = 80) -> str:
         page.bullets(_planned(plan, page.words))
         page.commands(done.commands)
         page.note(page.words.text("bench.how_to_run"))
-    for path, record in zip(done.paths, done.records, strict=True):
+    _tables(page, done.paths, done.records)
+    return page.text()
+
+
+def render_records(
+    paths: Sequence[str], records: Sequence[BenchRecord], *, lang: str = "en", width: int = 80
+) -> str:
+    """One table for each record and what to know about it."""
+    page = Page(lang=lang, width=width, color=False)
+    _tables(page, paths, records)
+    return page.text()
+
+
+def _tables(page: Page, paths: Sequence[str], records: Sequence[BenchRecord]) -> None:
+    for path, record in zip(paths, records, strict=True):
         page.sentence(
-            page.words.text("heading.bench", algorithm=record.algorithm_requested,
+            page.words.text("heading.bench", algorithm=record.name_requested,
                             backend=record.backend, n=record.world_size, dtype=record.dtype),
             style="bold cyan",
         )  # fmt: skip
         if record.metrics.rows:
             page.table(COLUMNS, [_cells(row) for row in record.metrics.rows])
         page.bullets(_remarks(record, path, page.words))
-    return page.text()
 
 
 def render_comparison(found: Comparison, *, lang: str = "en", width: int = 80) -> str:
@@ -70,7 +83,9 @@ def render_comparison(found: Comparison, *, lang: str = "en", width: int = 80) -
 
 
 def _planned(plan: BenchPlan, words: Catalogue) -> Iterator[str]:
-    yield words.text("bench.plan_launches", n=len(plan.algorithms), algorithms=plan.algorithms)
+    launches = plan.launches()
+    names = tuple(launch.name for launch in launches)
+    yield words.text("bench.plan_launches", n=len(launches), algorithms=names)
     yield words.text(
         "bench.plan_ranks", n=plan.n_ranks, backend=plan.backend, warmup=plan.warmup,
         repeats=plan.repeats,
@@ -79,10 +94,12 @@ def _planned(plan: BenchPlan, words: Catalogue) -> Iterator[str]:
     yield words.text(
         "bench.plan_cases", collectives=plan.collectives, elements=sizes, dtype=plan.dtype
     )
-    for algorithm in plan.algorithms:
-        kept = plan.of_launch(algorithm).collectives
-        if kept != plan.collectives:
-            yield words.text("bench.plan_only", algorithm=algorithm, collectives=kept)
+    for launch in launches:
+        if launch.collectives != plan.collectives:
+            yield words.text(
+                "bench.plan_only", algorithm=launch.name, collectives=launch.collectives,
+                backend=plan.backend,
+            )  # fmt: skip
 
 
 def _cells(row: BenchRow) -> tuple[str, ...]:
@@ -106,16 +123,22 @@ def _remarks(record: BenchRecord, path: str, words: Catalogue) -> Iterator[str]:
     if record.failure:
         yield words.text("bench.failed", reason=record.failure)
     yield words.text(f"bench.decision_{record.decision.value}")
-    if not isinstance(record.algorithm_observed, str):
-        seen = sorted(
-            {" ".join((one.op, one.algo, one.proto)).strip() for one in record.algorithm_observed}
-        )
-        yield words.text("bench.observed", seen=seen)
+    yield from _observed(record, words)
     if record.rs_ag_equals_all_reduce is not None:
         yield words.text(f"bench.{'same_sums' if record.rs_ag_equals_all_reduce else 'other_sums'}")
     for shape in record.metrics.shapes:
         yield from _shape(shape, words)
     yield words.text("bench.written", path=path)
+
+
+def _observed(record: BenchRecord, words: Catalogue) -> Iterator[str]:
+    """What was told, by where it was told."""
+    if isinstance(record.algorithm_observed, str):
+        return
+    for source in dict.fromkeys(one.source for one in record.algorithm_observed):
+        told = [one for one in record.algorithm_observed if one.source == source]
+        seen = sorted({" ".join((one.op, one.algo, one.proto)).strip() for one in told})
+        yield words.text(f"bench.observed_{source}", seen=seen)
 
 
 def _shape(shape: Shape, words: Catalogue) -> Iterator[str]:

@@ -151,6 +151,8 @@ SCHEMAS: dict[str, tuple[type[msgspec.Struct], str, str]] = {
     "verdict": (Verdict, "CommInsight verdict", REPORT_SCHEMA_VERSION),
     "bench-record": (BenchRecord, "CommInsight bench record", BENCH_SCHEMA_VERSION),
     "exposed": (ExposedReport, "CommInsight exposed", EXPOSED_SCHEMA_VERSION),
+    "bench-run": (BenchRun, "CommInsight bench run", BENCH_SCHEMA_VERSION),
+    "bench-comparison": (Comparison, "CommInsight bench comparison", BENCH_SCHEMA_VERSION),
     "import": (ImportManifest, "CommInsight import", IMPORT_SCHEMA),
     "run-metadata": (RunMetadata, "CommInsight run metadata", METADATA_SCHEMA_VERSION),
 }
