@@ -75,6 +75,8 @@ def nccl_info_more(made: Job) -> list[Sample]:
         (C.NCCL_TUNING, "AllReduce: 33554432 Bytes -> Algo NVLS proto SIMPLE"
                         " channel{Lo..Hi}={0..15}",
          {"op": "AllReduce", "n_bytes": 33554432, "algo": "NVLS", "proto": "SIMPLE"}),
+        (C.NCCL_TUNING, "AllReduce [Symmetric]: 8388608 Bytes -> Kernel AllReduce_AGxLL_R"
+         " nchannels 16 nthreads 512 nWorks 1", {"algo": "AGxLL_R", "n_channels": 16}),
         (C.NCCL_TUNING, "17000000 Bytes -> Algo 1 proto 2 time 12.5", {"algo": "1"}),
         (C.NCCL_ENV, "NCCL_IB_GID_INDEX set by environment to 3.",
          {"name": "NCCL_IB_GID_INDEX", "value": "3"}),

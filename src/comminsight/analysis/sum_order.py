@@ -31,7 +31,9 @@ def algorithms(logs: Iterable[JobLog]) -> AlgorithmTable:
             if event.code is LogCode.NCCL_TUNING:
                 values = event.values
                 key = str(values.get("op", "")), int(str(values.get("n_bytes", 0)))
-                found[key].add(f"{values.get('algo', '?')} {values.get('proto', '?')}".upper())
+                found[key].add(
+                    f"{values.get('algo', '?')} {values.get('proto', '')}".strip().upper()
+                )
     return {key: seen.pop() for key, seen in found.items() if len(seen) == 1}
 
 

@@ -102,6 +102,9 @@ INFO = table(
     (C.NCCL_TUNING, "Bytes -> Algo",
      rf"(?:{OP}: )?(?P<n_bytes>\d{{1,20}}) Bytes -> Algo (?P<algo>\w{{1,32}}) proto "
      rf"(?P<proto>\w{{1,32}})"),
+    (C.NCCL_TUNING, "[Symmetric]",  # symmetric memory: a kernel of its own, no protocol
+     rf"{OP} \[Symmetric\]: (?P<n_bytes>\d{{1,20}}) Bytes -> Kernel [A-Za-z]{{1,32}}_"
+     r"(?P<algo>\w{1,64}) nchannels (?P<n_channels>\d{1,6})"),
     (C.NCCL_PEER_ACCESS, "Could not enable P2P",
      r"Could not enable P2P between dev (?P<device>[\w()=]{1,64}) and dev (?P<peer>[\w()=]{1,64})"),
     (C.NCCL_PEER_ACCESS, "P2P is disabled",

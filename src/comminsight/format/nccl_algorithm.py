@@ -24,7 +24,7 @@ def observed(log: str) -> tuple[Observed, ...] | str:
 
     An echo of NCCL_ALGO and the rings and trees of the topology search are no evidence.
     """
-    lines = (line.partition(PREFIX)[2] for line in log.splitlines() if "Bytes -> Algo" in line)
+    lines = (line.partition(PREFIX)[2] for line in log.splitlines() if "Bytes -> " in line)
     found = {one for line in lines if (one := _told(line)) is not None}
     return tuple(sorted(found, key=lambda one: (one.op, one.algo, one.proto, one.channels))) or (
         UNCONFIRMED
@@ -43,10 +43,16 @@ def _told(line: str) -> Observed | None:
     return Observed(
         op=values.get("op", ""),
         algo=_named(values["algo"], ALGORITHM_OF_NUMBER),
-        proto=_named(values["proto"], PROTOCOL_OF_NUMBER),
-        channels=f"{channels[1]}-{channels[2]}" if channels else "",
+        proto=_named(values.get("proto", ""), PROTOCOL_OF_NUMBER),
+        channels=f"{channels[1]}-{channels[2]}" if channels else _first_of(values),
         source=SOURCE,
     )
+
+
+def _first_of(values: dict[str, str]) -> str:
+    """The channels of a kernel that takes the first so many; "" where they are not told."""
+    n_channels = int(values.get("n_channels", "0"))
+    return f"0-{n_channels - 1}" if n_channels else ""
 
 
 def _named(said: str, names: dict[int, str]) -> str:

@@ -20,6 +20,12 @@ HEAD = "n1:10:11 [0] NCCL INFO "
         ("ReduceScatter: 4096 Bytes -> Algo RING proto LL", ("ReduceScatter", "RING", "LL", "")),
         ("17000000 Bytes -> Algo 1 proto 2 time 12.5", ("", "RING", "SIMPLE", "")),
         ("512 Bytes -> Algo 0 proto 0 time 3.1", ("", "TREE", "LL", "")),
+        ("AllGather: 37756928 Bytes -> Algo 1 proto 2 time 2860.2",
+         ("AllGather", "RING", "SIMPLE", "")),
+        ("AllReduce [Symmetric]: 8388608 Bytes -> Kernel AllReduce_RSxLDMC_AGxSTMC nchannels 16"
+         " nthreads 512 nWorks 1", ("AllReduce", "RSXLDMC_AGXSTMC", "", "0-15")),
+        ("AllGather [Symmetric]: 64 Bytes -> Kernel AllGather_LL nchannels 1 nthreads 512",
+         ("AllGather", "LL", "", "0-0")),
         ("512 Bytes -> Algo 99 proto 1 time 3.1", ("", "99", "LL128", "")),
     ],
 )  # fmt: skip
