@@ -5,6 +5,7 @@ from __future__ import annotations
 TRACE_EVENTS = "missing.trace_events"
 TRACE_ORDER = "missing.trace_order"
 TRACE_COMPUTE = "missing.trace_compute"
+WORLD_INFERRED = "missing.world_inferred"
 INSPECTOR_STARTS = "missing.inspector_starts"
 INSPECTOR_ORDER = "missing.inspector_order"
 INSPECTOR_SIZES = "missing.inspector_sizes"
@@ -21,6 +22,8 @@ CODES: dict[str, tuple[str, ...]] = {
     TRACE_ORDER: ("n",),
     # ranks whose profile holds communication only: nothing of theirs is known to be exposed
     TRACE_COMPUTE: ("ranks",),
+    # the largest communicator, where nothing else tells how many ranks the job has
+    WORLD_INFERRED: ("n_ranks",),
     # ops without a time of their own; 0 ops have one if all lack it
     INSPECTOR_STARTS: ("n",),
     INSPECTOR_ORDER: (),

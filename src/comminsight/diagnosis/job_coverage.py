@@ -13,7 +13,7 @@ def job_coverage(job: JobEvidence) -> Coverage:
     """Which ranks left evidence of any kind, of how many."""
     seen = {state.global_rank for state in job.hang.ranks} if job.hang is not None else set()
     seen |= {log.rank for log in job.logs} | {e.rank for _, e in lines_of_writers(job.logs)}
-    seen |= {one.global_rank for one in job.activities}
+    seen |= {one.global_rank for one in job.activities} | {*job.inspected_ranks}
     ranks = ranks_of(job.logs, job.world_size)
     seen = (seen | set(ranks.claims)) - {-1}
     expected = max(job.world_size, ranks.world_size, 1 + max(seen, default=-1))

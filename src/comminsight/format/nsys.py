@@ -143,7 +143,7 @@ def _traces(
             rank = int(named[-1])
         yield DeviceTrace(
             file=path, slices=tuple(sorted(slices, key=_by_time)), global_rank=rank,
-            world_size=world, n_unusable=unusable[owner],
+            world_size=world, is_world_inferred=world > 0, n_unusable=unusable[owner],
         )  # fmt: skip
 
 

@@ -56,7 +56,8 @@ class TraceGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 class DeviceTrace(msgspec.Struct, frozen=True, kw_only=True):
     """The intervals of one process, by their start. ``global_rank`` is -1 and ``world_size`` 0
-    where nothing tells them.
+    where nothing tells them; ``is_world_inferred`` where the world is that of the largest
+    communicator seen, beyond which the job may have more ranks.
 
     ``n_launches`` counts the launches in the window, ``n_launched_kernels`` those of them whose
     kernel stands in the trace; both 0 where launches were not recorded, or went into a graph.
@@ -67,6 +68,7 @@ class DeviceTrace(msgspec.Struct, frozen=True, kw_only=True):
     slices: tuple[TraceSlice, ...]
     global_rank: int = -1
     world_size: int = 0
+    is_world_inferred: bool = False
     groups: tuple[TraceGroup, ...] = ()
     n_launches: int = 0
     n_launched_kernels: int = 0

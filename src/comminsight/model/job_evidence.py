@@ -64,6 +64,9 @@ class UnreadFile(msgspec.Struct, frozen=True, kw_only=True):
 class JobEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """One job. ``hang`` is the state in which its ranks were last seen, by dumps or records.
 
+    ``inferred_world_size`` is set where the largest communicator is all that tells of the world:
+    the job may have more ranks, and none is missing for it. ``inspected_ranks`` are those of which
+    NCCL's Inspector left records.
     ``doubted`` are ranks that may be in a call of which their evidence shows nothing. ``baseline``
     is another run of the same job, for the question what has changed. ``told`` are the verdicts on
     what recorders of our own left of the job, ``own_bandwidth`` what those measured: it was judged
@@ -71,6 +74,7 @@ class JobEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     world_size: int = 0
+    inferred_world_size: int = 0
     hang: HangEvent | None = None
     communicators: tuple[Communicator, ...] = ()
     groups: tuple[GroupClaim, ...] = ()
@@ -86,6 +90,7 @@ class JobEvidence(msgspec.Struct, frozen=True, kw_only=True):
     activities: tuple[Activity, ...] = ()
     launches: tuple[LaunchCount, ...] = ()
     numbered: tuple[NumberedOps, ...] = ()
+    inspected_ranks: tuple[int, ...] = ()
     step_times: tuple[RankSteps, ...] = ()
     digests: tuple[ResultDigest, ...] = ()
     unread: tuple[UnreadFile, ...] = ()

@@ -90,16 +90,20 @@ def _profile(folder: Path, paths: Sequence[Path]) -> AscendProfile:
         try:
             if (trace := _add(profile, path, rank, communication)) is not None:
                 found.append(trace)
-        except (InputError, OSError):
-            profile.unread.append(UnreadFile(
-                file=str(path), reason=Message("unread.damaged"), rank=rank.global_rank
-            ))  # fmt: skip
+        except InputError:
+            profile.unread.append(_unread(path, "unread.damaged", rank))
+        except OSError:
+            profile.unread.append(_unread(path, "unread.unreadable", rank))
     best: dict[int, tuple[int, DeviceTrace]] = {}
     for place, read in sorted(found, key=lambda one: one[0]):
         best.setdefault(read.global_rank, (place, with_groups(read, communication)))
     profile.traces = tuple(one for place, one in best.values() if place < ONLY_COMMUNICATION)
     profile.bare = tuple(one for place, one in best.values() if place == ONLY_COMMUNICATION)
     return profile
+
+
+def _unread(path: Path, reason: str, rank: AscendRank) -> UnreadFile:
+    return UnreadFile(file=str(path), reason=Message(reason), rank=rank.global_rank)
 
 
 def _add(
@@ -171,8 +175,12 @@ def rank_beside(folder: Path) -> AscendRank:
 
 
 def _first(paths: Iterable[Path]) -> dict[str, Any]:
-    """The first document that reads; {} for none."""
-    for path in sorted(paths)[:2]:
+    """The first document that reads; {} for none, and where the folder is not listed."""
+    try:
+        listed = sorted(paths)[:2]
+    except OSError:
+        return {}
+    for path in listed:
         try:
             return msgspec.json.decode(
                 read_regular(path, MAX_INFO_BYTES) or b"", type=dict[str, Any]

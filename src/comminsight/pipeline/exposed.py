@@ -46,7 +46,8 @@ def exposed_in_files(paths: Sequence[Path]) -> ExposedReport:
         named = ", ".join(map(str, paths))
         raise InputError("no trace with device activities", path=named, next_step=NEXT_STEP)
     return exposed_report(
-        job.activities, ExposureSource.TRACE, world_size=job.world_size, missing=job.missing,
+        job.activities, ExposureSource.TRACE,
+        world_size=job.world_size or job.inferred_world_size, missing=job.missing,
         unread=job.unread,
     )  # fmt: skip
 

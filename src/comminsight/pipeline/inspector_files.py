@@ -36,19 +36,21 @@ from comminsight.model.verdict import Message
 
 MAX_NUMBERS = 1 << 20  # of one communicator and function, on one rank
 NO_TIME = "no_start_time"
-INFERRED = ("global_rank", "op_seq", "match_seq")
+INFERRED = ("global_rank", "world_size", "op_seq", "match_seq")
 _VALUES = frozenset({ABSURD_SIZE, NO_SERIAL, NOT_FINITE, UNKNOWN_OP})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InspectorEvidence:
-    """What the files of a job tell; ``processes`` are by host and number."""
+    """What the files of a job tell; ``processes`` are by host and number. ``world_size`` and
+    ``ranks`` are inferred: those of the largest communicator."""
 
     processes: tuple[InspectorProcess, ...] = ()
     counts: Counter[str] | None = None
     unread: tuple[UnreadFile, ...] = ()
     numbered: tuple[NumberedOps, ...] = ()
     world_size: int = 0
+    ranks: tuple[int, ...] = ()
     missing: tuple[Message, ...] = ()
 
 
@@ -69,7 +71,7 @@ def inspector_evidence(paths: Iterable[Path]) -> InspectorEvidence:
     ranks, world_size = common_ranks(processes)
     numbered = tuple(_numbered(processes, ranks))
     return InspectorEvidence(
-        processes, counts, tuple(unread), numbered, world_size,
+        processes, counts, tuple(unread), numbered, world_size, tuple(sorted(ranks.values())),
         tuple(_missing(processes, counts)) if processes else (),
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ from comminsight.analysis.log_lives import last_life
 from comminsight.analysis.log_ranks import ranks_of
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.codes_logs import EARLIER_LIFE, EVENTS_BEYOND
+from comminsight.diagnosis.codes_trace import WORLD_INFERRED
 from comminsight.errors import InputError
 from comminsight.model.job_evidence import JobEvidence, JobLog, UnreadFile
 from comminsight.model.ras import RasReading
@@ -27,7 +28,7 @@ from comminsight.pipeline.flight_recorder import flight_evidence
 from comminsight.pipeline.host_files import host_evidence, read_host_file
 from comminsight.pipeline.job_logs import read_log, read_logs
 from comminsight.pipeline.ras_store import read_ras
-from comminsight.pipeline.traces import read_trace, trace_evidence
+from comminsight.pipeline.traces import TraceEvidence, read_trace, trace_evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +60,24 @@ def gather(paths: Sequence[Path], *, world_size: int = 0) -> GatheredEvidence:
     if not (is_other or files.dumps):
         _refuse(files)
     job = _of_dumps(files.dumps, world_size, is_needed=not is_other)
-    odd = [UnreadFile(file=str(path), reason=Message(code)) for path, code in files.unknown]
     lives = last_life(logs)
+    odd = [UnreadFile(file=str(path), reason=Message(code)) for path, code in files.unknown]
+    job = _with_traces(
+        replace(
+            job,
+            logs=lives,
+            hosts=hosts.facts,
+            links=log_links(lives, ranks_of(lives, job.world_size or world_size)),
+            counters=tuple(hosts.counters),
+            bandwidth=tuple(hosts.bandwidth),
+            missing=(*job.missing, *_left_out(logs, lives)),
+            ras=tuple(answers),
+            unread=(*job.unread, *unread, *unread_ras),
+        ),
+        traces,
+    )
     job = replace(
-        job,
-        logs=lives,
-        activities=traces.activities,
-        launches=traces.launches,
-        numbered=traces.numbered,
-        hosts=hosts.facts,
-        links=log_links(lives, ranks_of(lives, job.world_size or world_size)),
-        counters=tuple(hosts.counters),
-        bandwidth=tuple(hosts.bandwidth),
-        world_size=job.world_size or traces.world_size,
-        missing=(*job.missing, *_left_out(logs, lives), *traces.missing, *hosts.missing),
-        ras=tuple(answers),
-        unread=(*job.unread, *unread, *unread_ras, *traces.unread, *hosts.unread, *odd),
+        job, missing=(*job.missing, *hosts.missing), unread=(*job.unread, *hosts.unread, *odd)
     )
     return GatheredEvidence(job, files)
 
@@ -86,6 +89,24 @@ def _left_out(logs: Sequence[JobLog], lives: Sequence[JobLog]) -> Iterator[Messa
         yield message(EARLIER_LIFE, n_lines=n_lines)
     if n_beyond := sum(log.tally.n_events - len(log.events) for log in logs):
         yield message(EVENTS_BEYOND, n_lines=n_beyond)
+
+
+def _with_traces(job: JobEvidence, traces: TraceEvidence) -> JobEvidence:
+    """The evidence and that of the traces; what they only let infer of the world is told."""
+    world = job.world_size or traces.world_size
+    inferred = 0 if world else traces.inferred_world_size
+    told = (message(WORLD_INFERRED, n_ranks=inferred),) if inferred else ()
+    return replace(
+        job,
+        world_size=world,
+        inferred_world_size=inferred,
+        activities=traces.activities,
+        launches=traces.launches,
+        numbered=traces.numbered,
+        inspected_ranks=traces.inspected_ranks,
+        missing=(*job.missing, *traces.missing, *told),
+        unread=(*job.unread, *traces.unread),
+    )
 
 
 def _of_dumps(paths: Sequence[Path], world_size: int, *, is_needed: bool) -> JobEvidence:

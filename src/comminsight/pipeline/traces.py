@@ -25,14 +25,18 @@ from comminsight.semantics.trace_activities import activities_of, launches_of
 
 @dataclass(frozen=True, slots=True)
 class TraceEvidence:
-    """What the traces of a job tell; ``world_size`` is 0 where they disagree or do not say."""
+    """What the traces of a job tell; ``world_size`` is 0 where they disagree or do not say.
+    ``inferred_world_size`` is the size of the largest communicator, where that is all they tell of
+    the world. ``inspected_ranks`` are those of which NCCL's Inspector left records."""
 
     activities: tuple[Activity, ...] = ()
     launches: tuple[LaunchCount, ...] = ()
     world_size: int = 0
+    inferred_world_size: int = 0
     unread: tuple[UnreadFile, ...] = ()
     missing: tuple[Message, ...] = ()
     numbered: tuple[NumberedOps, ...] = ()
+    inspected_ranks: tuple[int, ...] = ()
     is_inspected: bool = False  # records of NCCL's Inspector were read
 
     @property
@@ -60,14 +64,18 @@ def trace_evidence(paths: Iterable[Path]) -> TraceEvidence:
     inspected = inspector_evidence(files[TraceKind.INSPECTOR])
     usable, doubted = _by_one_rank(traces)
     activities, apart = kept_apart([one for trace in usable for one in activities_of(trace)])
-    worlds = {*(trace.world_size for trace in usable), inspected.world_size} - {0}
+    stated = {one.world_size for one in usable if not one.is_world_inferred} - {0}
+    inferred = {one.world_size for one in usable if one.is_world_inferred}
+    inferred = (inferred | {inspected.world_size}) - {0}
     return TraceEvidence(
         activities=tuple(activities),
         launches=tuple(_launches(usable)),
-        world_size=worlds.pop() if len(worlds) == 1 else 0,
+        world_size=stated.pop() if len(stated) == 1 else 0,
+        inferred_world_size=inferred.pop() if len(inferred) == 1 and not stated else 0,
         unread=(*unread, *doubted, *inspected.unread),
         missing=(*_missing(usable, apart, bare), *inspected.missing),
         numbered=inspected.numbered,
+        inspected_ranks=inspected.ranks,
         is_inspected=bool(inspected.processes),
     )
 

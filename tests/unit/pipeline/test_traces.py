@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from comminsight.diagnosis import codes_trace
+from comminsight.diagnosis.job_coverage import job_coverage
 from comminsight.errors import InputError
 from comminsight.model.activity import LaunchCount
 from comminsight.model.ops import Op
+from comminsight.pipeline.ascend_profiles import read_ascend_profiles
 from comminsight.pipeline.evidence_files import FileForm, form_of
 from comminsight.pipeline.job_evidence import gather
 from comminsight.pipeline.traces import trace_evidence
 from tests.builders.activities import comm, compute, shifted
+from tests.builders.inspector import inspector_text
 from tests.builders.kineto import TORCH, Style, rank_trace, write_trace, write_traces
+from tests.builders.nsys import database, nsys_tables
 
 STEP = [
     one for rank in (0, 1) for one in (
@@ -91,3 +97,51 @@ def test_events_that_are_lost_are_told(tmp_path: Path) -> None:
     document["traceEvents"][-1]["ts"] = None
     found = trace_evidence([write_trace(tmp_path / "t.json", document)])
     assert [(one.code, one.params["n"]) for one in found.missing] == [("missing.trace_events", 1)]
+
+
+def inspected(folder: Path, world: int, n_given: int) -> list[Path]:
+    for rank in range(n_given):
+        (folder / f"i{rank}.log").write_bytes(inspector_text(rank, world, range(9)))
+    return sorted(folder.glob("i*.log"))
+
+
+def nsight(folder: Path, world: int, n_given: int) -> list[Path]:
+    tables = nsys_tables(range(100, 100 + n_given), world=world)
+    return [database(folder / "all.sqlite", tables)]
+
+
+@pytest.mark.parametrize("given", [inspected, nsight])
+@pytest.mark.parametrize(("world", "n_given"), [(8, 2), (4, 4), (64, 3)])
+def test_no_rank_is_missing_from_a_world_that_is_inferred(
+    given: Callable[[Path, int, int], list[Path]], world: int, n_given: int, tmp_path: Path
+) -> None:
+    paths = given(tmp_path, world, n_given)
+    job = gather(paths).job
+    assert (job.world_size, job.inferred_world_size) == (0, world)
+    told = [one.params for one in job.missing if one.code == codes_trace.WORLD_INFERRED]
+    assert told == [{"n_ranks": world}]
+    coverage = job_coverage(job)
+    assert (coverage.ranks_expected, coverage.ranks_seen) == (n_given, n_given)
+    assert coverage.ranks_missing == ()
+    stated = gather(paths, world_size=world).job
+    assert (stated.world_size, stated.inferred_world_size) == (world, 0)
+    assert codes_trace.WORLD_INFERRED not in {one.code for one in stated.missing}
+    assert job_coverage(stated).ranks_missing == tuple(range(n_given, world))
+
+
+def test_a_world_that_a_trace_states_is_not_inferred(tmp_path: Path) -> None:
+    traces = write_traces(tmp_path / "k", STEP, 2)
+    job = gather([traces, *inspected(tmp_path, 64, 2)]).job
+    assert (job.world_size, job.inferred_world_size) == (2, 0)
+
+
+@pytest.mark.parametrize("name", ["gone/kernel_details.csv", "a_file/kernel_details.csv"])
+def test_a_profile_that_the_system_does_not_give_is_not_called_damaged(
+    name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a_file").write_bytes(b"x")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/kernel_details.csv").write_bytes(b"Name,Type\n")
+    profiles = read_ascend_profiles([tmp_path / name, tmp_path / "broken/kernel_details.csv"])
+    reasons = {Path(one.file).parent.name: one.reason.code for p in profiles for one in p.unread}
+    assert reasons == {Path(name).parent.name: "unread.unreadable", "broken": "unread.damaged"}
