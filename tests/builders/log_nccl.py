@@ -44,6 +44,8 @@ def nccl_info(made: Job) -> list[Sample]:
              {"n_nodes": 2, "local_ranks": 8, "comm_local_rank": 5}, where),
         info(C.NCCL_INIT_TIMINGS, f"Init timings - ncclCommInitRank: rank {made.rank} nranks "
              f"{made.size} total 1.25 (kernels 0.20, alloc 0.30)", {"total_s": 1.25}, where),
+        info(C.NCCL_TUNING, "AllReduce [Symmetric]: 8388608 Bytes -> Kernel AllReduce_AGxLL_R"
+             " nchannels 16 nthreads 512", {"algo": "AGxLL_R", "n_channels": 16}, made.at),
         info(C.NCCL_COLL, f"AllReduce: opCount f7 sendbuff 0x7f1 recvbuff 0x7f1 count {made.count}"
              f" datatype 7 op 0 root 0 comm {made.comm} [nranks={made.size}] stream 0x55aa",
              {"op": "AllReduce", "op_count": 0xF7, "count": made.count, "datatype": 7, "root": 0,
@@ -75,8 +77,6 @@ def nccl_info_more(made: Job) -> list[Sample]:
         (C.NCCL_TUNING, "AllReduce: 33554432 Bytes -> Algo NVLS proto SIMPLE"
                         " channel{Lo..Hi}={0..15}",
          {"op": "AllReduce", "n_bytes": 33554432, "algo": "NVLS", "proto": "SIMPLE"}),
-        (C.NCCL_TUNING, "AllReduce [Symmetric]: 8388608 Bytes -> Kernel AllReduce_AGxLL_R"
-         " nchannels 16 nthreads 512 nWorks 1", {"algo": "AGxLL_R", "n_channels": 16}),
         (C.NCCL_TUNING, "17000000 Bytes -> Algo 1 proto 2 time 12.5", {"algo": "1"}),
         (C.NCCL_ENV, "NCCL_IB_GID_INDEX set by environment to 3.",
          {"name": "NCCL_IB_GID_INDEX", "value": "3"}),
