@@ -1,4 +1,4 @@
-"""Who was awaited in calls that traces of several ranks show.
+"""Who was awaited in calls that traces of several ranks show; one rank's alone tells nothing.
 
 Calls of a communicator are matched by their order, where each of its members has a trace and all of
 these show the same ops in the same steps, one after the other. The clocks of the traces are joined
@@ -46,10 +46,12 @@ def activity_gates(calls: Sequence[Activity], world_size: int) -> tuple[CallGate
         if one.op not in P2P_OPS:
             by_label[one.comm_label][one.global_rank].append(row)
     lone = np.flatnonzero(np.isin([one.op for one in calls], [int(op) for op in P2P_OPS]))
+    is_alone = world_size != 1 and len({one.global_rank for one in calls}) == 1
     n = len(lone)
     doubt[lone], instance[lone] = DOUBTS.index(OwnerDoubt.UNMATCHED), np.arange(n)
     for label, by_rank in by_label.items():
-        why = _match(calls, by_rank, members_of(label, world_size))
+        members = OwnerDoubt.ABSENT if is_alone else members_of(label, world_size)
+        why = _match(calls, by_rank, members)
         for own in by_rank.values():
             if why is None:
                 instance[own] = np.arange(n, n + len(own))

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from comminsight.cli.choices import Lang
+from comminsight.cli.plots import plot_drawer, write_plot
 from comminsight.cli.sources import refuse_without_ops, split_runs
 from comminsight.cli.typed import call, progress, terminal_width, write_output
 from comminsight.errors import UsageError
@@ -19,6 +20,8 @@ from comminsight.pipeline.import_run import evidence_of, read_import
 from comminsight.report.exposed_text import render_exposed
 from comminsight.report.json_form import exposed_json
 from comminsight.run import open_run
+
+PLOT = "comminsight.report.exposed_plot"
 
 
 def exposed(
@@ -31,13 +34,19 @@ def exposed(
     *,
     lang: Annotated[Lang, typer.Option(help="language")] = Lang.EN,
     json: Annotated[bool, typer.Option("--json", help="all of it as JSON")] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="also draw it into this new .svg or .png file")
+    ] = None,
 ) -> int:
     """Say which communication no compute hides, by op, rank and step, and what to do about it."""
+    drawn = plot_drawer(plot, PLOT) if plot is not None else None
     progress(f"reading {', '.join(map(str, paths))}")
     runs, files = split_runs(paths)
     if runs and files:
         raise UsageError("a run directory and other files", next_step="give one or the other")
     made = _of_run(runs[0]) if runs else exposed_in_files(files)
+    if plot is not None and drawn is not None:
+        write_plot(plot, drawn(made, form=plot.suffix[1:]))
     if json:
         write_output(exposed_json(made))
     else:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from comminsight.model.exposed import OwnerDoubt
 
 NO_COMMUNICATION_NAMED = "evidence.no_communication_named"
+NO_COMMUNICATION_SEEN = "evidence.no_communication_seen"
+NO_COMMUNICATION_RANKS = "evidence.no_communication_ranks"
 MISSING_COMPUTE = "missing.compute"
 MISSING_SIZES = "missing.op_sizes"
 MISSING_BETWEEN = "missing.ops_between_steps"
@@ -20,8 +22,12 @@ ADVICE_FREQUENCY = "action.exposed_frequency"
 ADVICE_BANDWIDTH = "action.exposed_bandwidth"
 
 CODES: dict[str, tuple[str, ...]] = {
-    # several ranks, no communication in their traces, and kernels of unknown names
+    # several ranks, no communication in their traces, and nothing else of an unknown kind
+    NO_COMMUNICATION_SEEN: ("n_ranks", "n_kernels"),
+    # the same with kernels of unknown names
     NO_COMMUNICATION_NAMED: ("n_ranks", "n_kernels", "names"),
+    # ranks without any communication beside others that have some
+    NO_COMMUNICATION_RANKS: ("ranks",),
     # nothing computes in what was given
     MISSING_COMPUTE: (),
     # ops of fewer than three sizes, or of unknown ones: startup and transfer are not told apart

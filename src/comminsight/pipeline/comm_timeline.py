@@ -13,7 +13,7 @@ timeline.find_priority_hotspot(timeline.summarize())
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,19 +60,23 @@ class CommTimeline:
 
     @staticmethod
     def of_activities(activities: Iterable[Activity]) -> CommTimeline:
-        """The timeline of a trace; times count from its first activity."""
+        """The timeline of a trace; times count from its first activity. ``sync`` of a collective is
+        the wait that stands right before it on its stream."""
         made = CommTimeline()
         every = [one for one in activities if one.end_ns > one.start_ns]
         begin_ns = min((one.start_ns for one in every), default=0)
-        for one in every:
+        before = _before_on_stream(every)
+        for one, earlier in zip(every, before, strict=True):
             start, end = (ns - begin_ns for ns in (one.start_ns, one.end_ns))
             span = start / NS_PER_MS, end / NS_PER_MS
             if one.kind is ActivityKind.COMPUTE:
                 made.add_compute(one.name, *span, rank=one.global_rank, stream=one.stream)
             elif one.kind is ActivityKind.COMMUNICATION:
+                is_synced = earlier is not None and earlier.kind is ActivityKind.WAIT
                 made.add_comm(
-                    op_name(one.op), *span, one.size_bytes, rank=one.global_rank, stream=one.stream
-                )
+                    op_name(one.op), *span, one.size_bytes, rank=one.global_rank,
+                    stream=one.stream, sync=earlier.name if earlier and is_synced else "",
+                )  # fmt: skip
         return made
 
     @staticmethod
@@ -190,6 +194,17 @@ class CommTimeline:
             }
             for one in sorted(self.events, key=lambda one: (one.start, one.end, one.op))
         ]  # fmt: skip
+
+
+def _before_on_stream(every: Sequence[Activity]) -> list[Activity | None]:
+    """For each activity the one that begins before it on its stream, if any."""
+    found: list[Activity | None] = [None] * len(every)
+    last: dict[tuple[int, int], Activity] = {}
+    for row in sorted(range(len(every)), key=lambda row: every[row].start_ns):
+        place = every[row].global_rank, every[row].stream
+        found[row] = last.get(place)
+        last[place] = every[row]
+    return found
 
 
 def _ns(time_ms: float) -> int:

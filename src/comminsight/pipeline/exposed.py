@@ -12,7 +12,6 @@ from comminsight.analysis.activity_gates import activity_gates, members_of
 from comminsight.analysis.exposed import ExposedOp, exposed_ops, exposed_ranks, exposed_steps
 from comminsight.analysis.exposed_owners import call_shares, owners, parts, streams, with_owners
 from comminsight.analysis.exposure import exposures, imbalance_ratio
-from comminsight.diagnosis import codes_data
 from comminsight.diagnosis import codes_exposed as codes
 from comminsight.diagnosis.chain import op_name
 from comminsight.diagnosis.codes import message
@@ -26,6 +25,7 @@ from comminsight.model.exposed import (
     ExposureSource,
     OwnerDoubt,
     OwnerExposed,
+    RankExposed,
 )
 from comminsight.model.job_evidence import UnreadFile
 from comminsight.model.ops import CommRole
@@ -109,7 +109,7 @@ def exposed_report(
             imbalance_ratio(one.exposed_ns for one in ranks) if is_one_job else None
         ),
         rank_imbalance_observed=is_one_job and len(ranks) > 1,
-        findings=tuple(_findings(activities, ops, max(world_size, len(ranks)))),
+        findings=tuple(_findings(activities, ranks, max(world_size, len(ranks)))),
         missing=(*missing, *_missing(ops, owned, is_compute_known=is_compute_known)),
         unread=unread,
     )
@@ -135,11 +135,16 @@ def _role(label: str, recorded: RecordedCalls | None, world_size: int) -> str:
 
 
 def _findings(
-    activities: Sequence[Activity], ops: Sequence[ExposedOp], n_ranks: int
+    activities: Sequence[Activity], ranks: Sequence[RankExposed], n_ranks: int
 ) -> Iterator[Message]:
     """No communication in the traces of several ranks is no 0 %: it was not recorded, or not
     recognised."""
-    if ops or n_ranks < 2:
+    without = [one.global_rank for one in ranks if not one.communication_ns]
+    if len(without) < len(ranks):
+        if without:
+            yield message(codes.NO_COMMUNICATION_RANKS, ranks=without)
+        return
+    if n_ranks < 2:
         return
     names = Counter(one.name for one in activities if one.kind is ActivityKind.OTHER)
     n_kernels = len(activities)
@@ -149,7 +154,7 @@ def _findings(
             codes.NO_COMMUNICATION_NAMED, n_ranks=n_ranks, n_kernels=n_kernels, names=told
         )
     else:
-        yield message(codes_data.NO_COMMUNICATION, n_ranks=n_ranks, n_kernels=n_kernels)
+        yield message(codes.NO_COMMUNICATION_SEEN, n_ranks=n_ranks, n_kernels=n_kernels)
 
 
 def _missing(

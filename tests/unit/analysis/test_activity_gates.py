@@ -105,6 +105,8 @@ SYNCHRONOUS = [[0.0, 0.0], [90.0, 0.0]]
         (entered(SYNCHRONOUS, comm_label="dp:1 (0-2)"), 3, OwnerDoubt.ABSENT),
         (entered(SYNCHRONOUS), 3, OwnerDoubt.ABSENT),
         (entered(SYNCHRONOUS), 0, OwnerDoubt.UNMATCHED),
+        (entered(SYNCHRONOUS, comm_label="x of rank 0")[::2], 2, OwnerDoubt.ABSENT),
+        (entered(SYNCHRONOUS)[::2], 0, OwnerDoubt.ABSENT),
         (entered(SYNCHRONOUS)[:-1], 2, OwnerDoubt.UNMATCHED),
         ([*entered(SYNCHRONOUS)[:3], comm(1, Op.ALL_GATHER, EVERY_US, 95)], 2,
          OwnerDoubt.UNMATCHED),
@@ -113,8 +115,8 @@ SYNCHRONOUS = [[0.0, 0.0], [90.0, 0.0]]
         (entered(SYNCHRONOUS, comm_label="x of rank 0"), 2, OwnerDoubt.UNMATCHED),
         ([comm(0, Op.SEND, 0, 9), comm(1, Op.RECV, 0, 9)], 2, OwnerDoubt.UNMATCHED),
     ],
-    ids=("absent", "one-rank-without-trace", "no-job", "one-call-less", "other-op", "at-once",
-         "one-rank", "p2p"),
+    ids=("absent", "one-rank-without-trace", "no-job", "one-trace", "one-trace-of-unknown-world",
+         "one-call-less", "other-op", "at-once", "one-rank", "p2p"),
 )  # fmt: skip
 def test_what_cannot_be_matched_names_nobody(
     calls: list[Activity], world: int, expected: OwnerDoubt

@@ -11,7 +11,10 @@ from comminsight.cli import exposed, import_run
 from comminsight.errors import InputError, UsageError
 from comminsight.model.ops import Op
 from tests.builders.activities import comm, compute
+from tests.builders.json_schema import violations
 from tests.builders.kineto import TORCH, rank_trace
+
+SCHEMA = json.loads((Path(__file__).parents[3] / "docs/schema/exposed.json").read_text())
 
 
 @pytest.fixture
@@ -51,3 +54,33 @@ def test_no_trace_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "x.log").write_text("step 1\n")
     with pytest.raises(InputError, match="no trace with device activities"):
         exposed.main([str(tmp_path)])
+
+
+def test_json_is_as_its_schema_says(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exposed.main([str(traces), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert violations(told, SCHEMA) == []
+    assert told["owners"][0]["kind"] == "transfer"
+
+
+@pytest.mark.parametrize(("name", "begins"), [("p.svg", b"<?xml"), ("p.png", b"\x89PNG")])
+def test_a_picture_beside_the_text(
+    traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, begins: bytes
+) -> None:
+    assert exposed.main([str(traces), "--plot", str(tmp_path / name)]) == 0
+    assert "all_reduce has the most exposed time" in capsys.readouterr().out
+    assert (tmp_path / name).read_bytes().startswith(begins)
+
+
+def test_a_picture_that_cannot_be_drawn_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"not \.svg or \.png"):
+        exposed.main([str(tmp_path / "no such traces"), "--plot", str(tmp_path / "p.pdf")])
+
+
+def test_both_languages(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = {}
+    for lang in ("en", "zh"):
+        assert exposed.main([str(traces), "--lang", lang]) == 0
+        texts[lang] = capsys.readouterr().out
+    assert "What the exposed time went into" in texts["en"]
+    assert "暴露时间花在哪里" in texts["zh"]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
+from msgspec.structs import replace
 
 from comminsight.errors import InputError
+from comminsight.model.activity import Activity, ActivityKind
 from comminsight.model.ops import Op
 from comminsight.pipeline.comm_timeline import CommEvent, CommTimeline
 from tests.builders.activities import comm, compute
@@ -138,3 +140,17 @@ def test_a_trace_as_timeline() -> None:
     assert (one["op"], one["bytes"], one["overlap"]) == ("all_reduce", 4096, True)
     summary = timeline.summarize()
     assert summary["overlap_time"] == summary["exposed_comm_time"]
+
+
+def test_a_wait_right_before_a_collective_is_its_sync_point() -> None:
+    def wait(rank: int, begin: float, stream: int) -> Activity:
+        made = comm(rank, Op.UNKNOWN, begin, 5, stream=stream, name="cudaStreamWaitEvent")
+        return replace(made, kind=ActivityKind.WAIT)
+
+    timeline = CommTimeline.of_activities([
+        wait(0, 0, 1), comm(0, Op.ALL_REDUCE, 5, 10), comm(0, Op.ALL_GATHER, 20, 10),
+        comm(0, Op.BROADCAST, 30, 10, stream=2), wait(1, 40, 1),
+    ])  # fmt: skip
+    assert [(one["op"], one["sync"]) for one in timeline.timeline()] == [
+        ("all_reduce", "cudaStreamWaitEvent"), ("all_gather", ""), ("broadcast", ""),
+    ]  # fmt: skip

@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from comminsight.cli import exposed
 from comminsight.errors import InputError
-from comminsight.model.activity import Activity
+from comminsight.model.activity import Activity, ActivityKind
 from comminsight.model.exposed import ExposureSource
 from comminsight.model.ops import Op
 from comminsight.pipeline.exposed import exposed_in_files, exposed_in_run, exposed_report
@@ -16,7 +18,7 @@ from comminsight.report.exposed_text import render_exposed
 from comminsight.report.json_form import exposed_json
 from comminsight.sim import megatron_layout, simulate
 from tests.builders.activities import comm, compute
-from tests.builders.kineto import TORCH, rank_trace
+from tests.builders.kineto import TORCH, rank_trace, write_traces
 from tests.laws.test_healthy_simulated import rebuilt
 
 
@@ -51,10 +53,47 @@ def test_the_hotspot_is_that_with_the_most_exposed_time() -> None:
 def test_no_communication_of_several_ranks_is_a_finding_and_no_percentage() -> None:
     trace = [compute(rank, 0, 300) for rank in range(2)]
     report = exposed_report(trace, ExposureSource.TRACE, world_size=2)
-    assert [one.code for one in report.findings] == ["evidence.no_communication"]
+    assert [one.code for one in report.findings] == ["evidence.no_communication_seen"]
     text = render_exposed(report)
     assert "No communication found" in text
     assert "0%" not in text
+
+
+def test_kernels_of_unknown_names_are_named_where_nothing_communicates(tmp_path: Path) -> None:
+    strange = [
+        comm(rank, Op.UNKNOWN, 10, 5, name="my_p2p_copy", comm_label="") for rank in range(2)
+    ]
+    own = [replace(one, kind=ActivityKind.OTHER) for one in strange]
+    report = exposed_report(own, ExposureSource.TRACE, world_size=2)
+    (finding,) = report.findings
+    assert finding.code == "evidence.no_communication_named"
+    assert finding.params == {"n_ranks": 2, "n_kernels": 2, "names": ["my_p2p_copy"]}
+
+
+def test_traces_on_disk_without_communication_are_a_finding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_traces(tmp_path, [compute(rank, 0, 300) for rank in range(2)], 2)
+    assert exposed.main([str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "No communication found" in text
+    assert "though the job has 2 ranks" in " ".join(text.split())
+    assert "0%" not in text
+    assert exposed.main([str(tmp_path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [one["code"] for one in told["findings"]] == ["evidence.no_communication_seen"]
+    assert {one["overlap_ratio"] for one in told["ranks"]} == {None}
+    assert (told["ops"], told["owners"], told["rank_imbalance_ratio"]) == ([], [], None)
+
+
+def test_a_rank_without_communication_beside_others_is_named() -> None:
+    trace = [*two_ranks(), compute(2, 0, 300)]
+    report = exposed_report(trace, ExposureSource.TRACE, world_size=3)
+    assert [(one.code, one.params) for one in report.findings] == [
+        ("evidence.no_communication_ranks", {"ranks": [2]})
+    ]
+    assert "no communication of rank 2, though others have some" in render_exposed(report)
+    assert exposed_report(two_ranks(), ExposureSource.TRACE, world_size=2).findings == ()
 
 
 def test_one_rank_alone_may_have_none() -> None:
