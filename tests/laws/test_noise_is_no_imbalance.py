@@ -2,7 +2,8 @@
 which one rank stays away once for long, and the others wait for it.
 
 The ranks of one host share two to four cores: whoever shares one with others is slower all along,
-and all who share it are slower alike. Nobody is told as a straggler who is not. 120 runs by default, 2,400 with ``COMMINSIGHT_FULL=1``.
+and all who share it are slower alike. Nobody is told as a straggler who is not.
+120 runs by default, 2,400 with ``COMMINSIGHT_FULL=1``.
 """
 
 from __future__ import annotations
