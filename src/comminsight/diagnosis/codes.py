@@ -10,6 +10,7 @@ from __future__ import annotations
 from comminsight.diagnosis import (
     codes_calls,
     codes_data,
+    codes_ends,
     codes_exposed,
     codes_groups,
     codes_host,
@@ -301,6 +302,7 @@ CODES: dict[str, tuple[str, ...]] = {
     COLLECT_EVIDENCE: (),
     **codes_calls.CODES,
     **codes_data.CODES,
+    **codes_ends.CODES,
     **codes_groups.CODES,
     **codes_link.CODES,
     **codes_logs.CODES,

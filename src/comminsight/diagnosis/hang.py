@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from comminsight.diagnosis import codes, codes_calls, codes_groups
 from comminsight.diagnosis.chain import hang_chain, hang_coverage, op_name, op_ref
 from comminsight.diagnosis.codes import message
+from comminsight.diagnosis.death_actions import death_actions, death_of
 from comminsight.diagnosis.hang_evidence import (
     evidence_of,
     is_cut,
@@ -189,9 +190,7 @@ def _actions(observed: Observed, found: HangFinding) -> Iterator[Message]:
         case Cause.NO_VERDICT:
             yield message(codes.COLLECT_RANKS, ranks=ranks)
         case Cause.RANK_DEAD:
-            yield message(codes.READ_FIRST_ERROR, ranks=ranks)
-            hosts = sorted({observed.states[r].host for r in ranks if r in observed.states})
-            yield message(codes.READ_KERNEL_LOG, hosts=hosts)
+            yield from death_actions(death_of(rank, observed.states.get(rank)) for rank in ranks)
         case Cause.P2P_CYCLE | Cause.CROSS_GROUP_CYCLE | Cause.ORDER_INVERSION:
             yield _order_action(found)
         case Cause.GROUP_MISUSE:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from comminsight.diagnosis import codes
 from comminsight.diagnosis.chain import hang_chain, hang_coverage, op_name, op_ref
 from comminsight.diagnosis.codes import message
+from comminsight.diagnosis.death_actions import death_actions, death_of
 from comminsight.diagnosis.first_failure import TOGETHER_NS
 from comminsight.diagnosis.hang_evidence import absence
 from comminsight.diagnosis.presence import Observed, observe
@@ -49,7 +50,13 @@ def judge_killed(event: HangEvent, communicators: Sequence[Communicator]) -> Ver
         chain=hang_chain(observed, oldest, culprits),
         evidence=(*_absent(observed, cause), *_deaths(dead), *_in_flight_at_death(observed, dead)),
         missing=tuple(_missing(event, silent)),
-        next_actions=tuple(_actions(dead)),
+        next_actions=tuple(
+            death_actions(
+                death_of(one.global_rank, one)
+                for one in dead
+                if not culprits or one.global_rank in culprits
+            )
+        ),
     )
 
 
@@ -163,13 +170,6 @@ def _missing(event: HangEvent, silent: list[int]) -> Iterator[Message]:
         yield message(codes.MISSING_RANKS, ranks=list(unseen))
     if cut := sorted(state.global_rank for state in event.ranks if state.is_cut):
         yield message(codes.MISSING_BOX, ranks=cut)
-
-
-def _actions(dead: list[RankState]) -> Iterator[Message]:
-    yield message(codes.READ_FIRST_ERROR, ranks=sorted(state.global_rank for state in dead))
-    hosts = sorted({state.host for state in dead} - {""})
-    if hosts:
-        yield message(codes.READ_KERNEL_LOG, hosts=hosts)
 
 
 def _without_death(observed: Observed) -> Verdict:

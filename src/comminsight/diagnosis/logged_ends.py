@@ -14,6 +14,7 @@ from comminsight.analysis.log_ends import RankLine
 from comminsight.diagnosis import codes
 from comminsight.diagnosis import codes_logs as logs
 from comminsight.diagnosis.codes import message
+from comminsight.diagnosis.death_actions import Death, death_actions, death_of
 from comminsight.diagnosis.log_origin import LogOrigin
 from comminsight.model.hang import HangEvent, Liveness, RankState
 from comminsight.model.ops import Op
@@ -48,14 +49,30 @@ def with_log_lines(verdict: Verdict, event: HangEvent, origin: LogOrigin) -> Ver
     evidence = [fault_evidence(line) for line in first] if is_death else []
     evidence += [*flag_evidence(verdict, event), *not_ended(origin)]
     actions: list[Message] = []
-    if is_death and set(verdict.culprits) <= {line.rank for line in origin.left}:
-        actions.append(message(logs.COMPARE_BATCHES, ranks=list(verdict.culprits)))
+    if is_death and set(verdict.culprits) & {one.rank for one in (*origin.first, *origin.left)}:
+        states = {state.global_rank: state for state in event.ranks}
+        actions += death_actions(
+            logged_death(origin, rank, states.get(rank)) for rank in verdict.culprits
+        )
+    told = () if actions else verdict.next_actions
     if stuck := sorted({entry.global_rank for entry in not_ended(origin)}):
         actions.append(message(logs.END_HARD, ranks=stuck))
     return replace(
         verdict,
         evidence=(*verdict.evidence, *evidence),
-        next_actions=(*verdict.next_actions, *actions),
+        next_actions=(*told, *actions),
+    )
+
+
+def logged_death(origin: LogOrigin, rank: int, state: RankState | None = None) -> Death:
+    """The end of a rank by its log, or by its ``state`` where no log tells."""
+    lines = (line for line in (*origin.first, *origin.left) if line.rank == rank)
+    known = death_of(rank, state)
+    return replace(
+        known,
+        status=known.status or status_of_rank(origin, rank),
+        host=known.host or origin.ranks.host_of(rank),
+        line=next(lines, None),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from comminsight.diagnosis import codes, codes_logs
+from comminsight.diagnosis import codes, codes_ends, codes_logs
 from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.job import judge_job
 from comminsight.model.job_evidence import JobEvidence
@@ -47,7 +47,8 @@ def test_what_the_logs_say_stands_with_the_records() -> None:
     said = [entry.message.code for entry in verdict.evidence]
     assert said[:2] == [codes.DIED, codes_logs.FIRST_ERROR]
     assert codes.MISSING_EXIT_STATUS not in {one.code for one in verdict.missing}
-    assert [one.code for one in verdict.next_actions] == [codes.READ_FIRST_ERROR]
+    said = [one.code for one in verdict.next_actions]
+    assert said == [codes.READ_FIRST_ERROR, codes_ends.CHECK_KERNEL_CODE]
 
 
 @pytest.mark.parametrize(

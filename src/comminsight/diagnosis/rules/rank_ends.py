@@ -9,12 +9,14 @@ from comminsight.diagnosis import codes
 from comminsight.diagnosis import codes_logs as logs
 from comminsight.diagnosis.claim import Claim
 from comminsight.diagnosis.codes import message
+from comminsight.diagnosis.death_actions import death_actions
 from comminsight.diagnosis.job_finding import JobFinding, Place, abstained, job_verdict
 from comminsight.diagnosis.log_origin import LogOrigin, log_origin
 from comminsight.diagnosis.logged_ends import (
     echo_evidence,
     exit_evidence,
     fault_evidence,
+    logged_death,
     missing_order,
     not_ended,
     status_of_rank,
@@ -65,7 +67,7 @@ def _finding(job: JobEvidence, origin: LogOrigin, lines: tuple[RankLine, ...]) -
         place=Place(node=", ".join(hosts)),
         evidence=(*_evidence(origin, culprits), *echo_evidence(origin), *not_ended(origin)),
         missing=tuple(_missing(job, origin, culprits, hosts)),
-        next_actions=tuple(_actions(origin, culprits, hosts)),
+        next_actions=tuple(_actions(origin, lines)),
     )
 
 
@@ -106,14 +108,9 @@ def _missing(
         yield message(logs.MISSING_LOGS_OF, ranks=list(silent))
 
 
-def _actions(origin: LogOrigin, culprits: tuple[int, ...], hosts: list[str]) -> Iterator[Message]:
-    if origin.left:
-        yield message(logs.COMPARE_BATCHES, ranks=list(culprits))
-        return
-    yield message(codes.READ_FIRST_ERROR, ranks=list(culprits))
-    if hosts:
-        yield message(codes.READ_KERNEL_LOG, hosts=hosts)
-    if origin.ends.unyielding:
+def _actions(origin: LogOrigin, lines: tuple[RankLine, ...]) -> Iterator[Message]:
+    yield from death_actions(logged_death(origin, line.rank) for line in lines)
+    if origin.first and origin.ends.unyielding:
         yield message(logs.END_HARD, ranks=sorted(origin.ends.unyielding))
 
 

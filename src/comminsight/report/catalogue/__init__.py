@@ -25,8 +25,8 @@ from comminsight.report import numbers
 LANGUAGES = ("en", "zh")
 # each a file of sentences beside that of the language
 TOPICS: tuple[str, ...] = (
-    "bench", "calls", "data", "explain", "fit", "exposed", "groups", "host", "import", "job",
-    "link", "logs", "pairs", "records", "speed", "what_if",
+    "bench", "calls", "data", "ends", "explain", "fit", "exposed", "groups", "host", "import",
+    "job", "link", "logs", "pairs", "records", "speed", "what_if",
 )  # fmt: skip
 ENDINGS = frozenset({"s", "es"})  # of nouns: grammar of one language, no parameter of a message
 
