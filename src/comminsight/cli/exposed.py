@@ -15,7 +15,7 @@ from comminsight.cli.typed import call, progress, terminal_width, write_output
 from comminsight.errors import UsageError
 from comminsight.model.exposed import ExposedReport
 from comminsight.pipeline.evidence_files import FileForm
-from comminsight.pipeline.exposed import exposed_in_files, exposed_in_run
+from comminsight.pipeline.exposed import exposed_in_files, exposed_in_run, exposed_in_traces
 from comminsight.pipeline.import_run import evidence_of, read_import
 from comminsight.report.exposed_text import render_exposed
 from comminsight.report.json_form import exposed_json
@@ -55,10 +55,13 @@ def exposed(
 
 
 def _of_run(root: Path) -> ExposedReport:
-    """An imported run still has the traces that it was made of: they hold the compute too."""
+    """An imported run still has the traces that it was made of: they hold the compute too. Records
+    of the Inspector are evidence of that form, and hold ops alone."""
     manifest = read_import(root)
     if manifest is not None and any(one.form == FileForm.TRACE for one in manifest.files):
-        return exposed_in_files(evidence_of(root, manifest))
+        found = exposed_in_traces(evidence_of(root, manifest))
+        if found is not None:
+            return found
     refuse_without_ops(root)
     return exposed_in_run(open_run(root).trace)
 

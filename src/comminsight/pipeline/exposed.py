@@ -35,19 +35,29 @@ from comminsight.pipeline.exposed_records import RecordedCalls, recorded_calls
 from comminsight.pipeline.job_evidence import gather
 from comminsight.semantics.roles import role_of
 
-MAX_NAMES = 3  # of kernels, where none communicates
-NEXT_STEP = "give traces of the PyTorch profiler, Nsight Systems or msprof, or a run directory"
+MAX_NAMES = 3  # of kernels where none communicates, of files without a trace
+NEXT_STEP = (
+    "give traces of the PyTorch profiler, Nsight Systems or msprof, or a run directory; "
+    "`comminsight import` makes one of records of NCCL's Inspector"
+)
 
 
 def exposed_in_files(paths: Sequence[Path]) -> ExposedReport:
     """The report on the traces in ``paths``; raises InputError where no trace is in them."""
+    found = exposed_in_traces(paths)
+    if found is None:
+        named = ", ".join(map(str, paths[:MAX_NAMES])) + (", ..." if paths[MAX_NAMES:] else "")
+        raise InputError("no trace with device activities", path=named, next_step=NEXT_STEP)
+    return found
+
+
+def exposed_in_traces(paths: Sequence[Path]) -> ExposedReport | None:
+    """The report on the traces in ``paths``, None where no trace is in them."""
     job = gather(paths).job
     if not job.activities:
-        named = ", ".join(map(str, paths))
-        raise InputError("no trace with device activities", path=named, next_step=NEXT_STEP)
+        return None
     return exposed_report(
-        job.activities, ExposureSource.TRACE,
-        world_size=job.world_size or job.inferred_world_size, missing=job.missing,
+        job.activities, ExposureSource.TRACE, world_size=job.world_size, missing=job.missing,
         unread=job.unread,
     )  # fmt: skip
 
