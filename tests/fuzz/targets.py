@@ -44,8 +44,15 @@ from tests.builders.logs import WRAPS, samples
 from tests.builders.ras import TEXT_BEHIND, TEXT_DEAD, ras_comm, ras_json, ras_missing, ras_rank
 from tests.fuzz import mutation
 from tests.unit.format.test_gpu_links import NVLINK, TOPO
+from tests.unit.format.test_lspci import tree as pci_tree
 from tests.unit.format.test_nccl_tests import row as nccl_row
 from tests.unit.format.test_nccl_tests import table as nccl_table
+from tests.unit.format.test_nccl_tests_json import report as json_report
+from tests.unit.format.test_nccl_tests_json import result as json_result
+from tests.unit.format.test_net_interfaces import ETHTOOL as SETTINGS
+from tests.unit.format.test_net_interfaces import RDMA as RDMA_LINKS
+from tests.unit.format.test_port_counters import ETHTOOL as NIC_STATISTICS
+from tests.unit.format.test_port_counters import PERFQUERY, RDMA
 
 MAX_UNFOLDED = 1 << 20
 SHARE_JUDGED = 0.03
@@ -172,6 +179,10 @@ def host_files() -> list[bytes]:
     test = nccl_table(16, nccl_row(1 << 26, 90.0, 1.875), before="./all_reduce_perf")
     texts = (
         ibstat(ports), devinfo(ports), show_gids(gids), counter_table([series]), test, NVLINK, TOPO,
+        pci_tree(port=True, root=False), "# time 1777874400\n" + PERFQUERY.format(lid=7, n=3),
+        RDMA.format(card=0, n=5), "# interface eth0\n" + NIC_STATISTICS.format(n=8),
+        SETTINGS.format(name="eth0", speed="100000Mb/s", link="yes"), RDMA_LINKS,
+        json_report(json_result(1 << 20)),
     )  # fmt: skip
     return [text.encode() for text in texts]
 

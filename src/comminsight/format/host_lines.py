@@ -12,6 +12,11 @@ from collections.abc import Iterable, Iterator
 _TOLD = re.compile(r"#\s*host(?:name)?\s*[:=]?\s+(\S+)\s*", re.IGNORECASE)
 _PREFIX = re.compile(r"([A-Za-z][\w.-]{0,62}): ?(.*)")
 _STEM = re.compile(r"([A-Za-z0-9][\w-]{0,62})\.[A-Za-z_]\w*(?:\.txt|\.log)?")
+# a file that is named after what printed it says nothing of a host
+TOOLS = frozenset(
+    {"ibstat", "ibv_devinfo", "devinfo", "show_gids", "gids", "lspci", "ethtool", "perfquery",
+     "rdma", "ibdev2netdev", "nvidia-smi", "nvidia_smi", "nvlink", "topo"}
+)  # fmt: skip
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -34,7 +39,7 @@ def by_host(
     if _are_prefixed(lines, marks):
         return _by_prefix(lines)
     stem = _STEM.fullmatch(file_name)
-    host = stem[1] if stem else ""
+    host = stem[1] if stem and stem[1].lower() not in TOOLS else ""
     found: dict[str, list[str]] = {}
     for line in lines:
         if told := _TOLD.fullmatch(line):

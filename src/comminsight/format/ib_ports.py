@@ -23,7 +23,7 @@ _FIELD = re.compile(r"\s+([A-Za-z][\w ]{0,40}):\s*(\S.*)")
 _GID = re.compile(r"\s+GID\[\s*(\d{1,4})\]:\s*([0-9a-fA-F:.]{2,45})(?:,(.*))?", re.ASCII)
 _SHOW_GIDS = re.compile(r"DEV\s+PORT\s+INDEX\s+GID\s+IPv4\s+VER\s+DEV\s*")
 _SHOWN = re.compile(
-    r"([\w.-]{1,64})\s+(\d{1,3})\s+(\d{1,4})\s+([0-9a-fA-F:.]{2,45})\s+(?:[\d.]+\s+)?(v1|v2|ib)\b.*",
+    r"([\w.-]{1,64})\s+(\d{1,3})\s+(\d{1,4})\s+([0-9a-fA-F:.]{2,45})\s+(?:[\d.]+\s+)?(v1|v2|ib)\b(?:\s+([\w.-]{1,64}))?.*",
     re.ASCII,
 )
 MARKS = (_CA, _HCA, _SHOW_GIDS)
@@ -34,16 +34,20 @@ _STATES = {"PORT_ACTIVE": "active", "PORT_DOWN": "down", "PORT_INIT": "init", "P
 _KINDS = {"RoCE v1": "v1", "RoCE v2": "v2", "IB/RoCE v1": "v1", "IB": "ib"}
 _WIDTH = re.compile(r"(\d{1,2})X\b", re.ASCII)
 _SPEED = re.compile(r"(\d{1,5}(?:\.\d{1,3})?)\s*Gb", re.ASCII)
+_LID = re.compile(r"(0x[0-9a-f]{1,4}|[1-9]\d{0,4}|0)", re.ASCII)
+MAX_LID = 0xBFFF  # above are groups
 _RATE = re.compile(r"\d{1,5}", re.ASCII)
 _MTU = re.compile(r"(\d{1,6})\b", re.ASCII)
 
 
 @dataclass(slots=True)
 class HostPorts:
-    """What was printed, and how many lines of ports belong to no known host."""
+    """What was printed; ``device_of[host, interface]`` is the device above a network interface, and
+    ``n_homeless`` how many lines of ports belong to no known host."""
 
     ports: list[PortState] = field(default_factory=list)
     gids: list[GidEntry] = field(default_factory=list)
+    device_of: dict[tuple[str, str], str] = field(default_factory=dict)
     n_homeless: int = 0
 
 
@@ -63,6 +67,7 @@ def parse_ib_ports(
         if host:
             found.ports += ports
             found.gids += gids
+            found.device_of |= dict(_interfaces(host, lines))
         else:
             found.n_homeless += len(ports) + len(gids)
     if not (found.ports or found.gids or found.n_homeless):
@@ -101,6 +106,7 @@ def _port(host: str, device: str, port: int, fields: dict[str, str]) -> PortStat
         active_mtu_bytes=int(mtu[1]) if mtu is not None else 0,
         link_layer=fields.get("link layer", fields.get("link_layer", "")).lower(),
         guid=_guid(fields.get("port guid", "")),
+        lid=_lid(fields),
     )
 
 
@@ -115,6 +121,11 @@ def _rate_gbs(fields: dict[str, str]) -> float:
     return int(width[1]) * float(speed[1]) * GBIT if width and speed else 0.0
 
 
+def _lid(fields: dict[str, str]) -> int:
+    told = _LID.fullmatch(fields.get("base lid", fields.get("port_lid", "")))
+    return int(told[1], 0) if told is not None and int(told[1], 0) <= MAX_LID else 0
+
+
 def _guid(text: str) -> str:
     digits = text.removeprefix("0x").lower()
     return digits if digits.strip("0") else ""
@@ -124,6 +135,12 @@ def _shown_gids(host: str, lines: Iterable[str], observed_ns: int) -> Iterator[G
     for line in lines:
         if told := _SHOWN.fullmatch(line):
             yield _gid(host, told[1], int(told[2]), int(told[3]), told[4], told[5], observed_ns)
+
+
+def _interfaces(host: str, lines: Iterable[str]) -> Iterator[tuple[tuple[str, str], str]]:
+    for line in lines:
+        if (told := _SHOWN.fullmatch(line)) and told[6]:
+            yield (host, told[6]), told[1]
 
 
 def _listed_gids(host: str, lines: Iterable[str], observed_ns: int) -> Iterator[GidEntry]:

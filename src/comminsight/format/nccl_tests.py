@@ -9,7 +9,7 @@ doc/PERFORMANCE.md).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from comminsight.errors import InputError
@@ -59,16 +59,21 @@ def is_nccl_tests(head: bytes) -> bool:
 def parse_nccl_tests(text: str, *, file_name: str = "", path: str = "") -> list[NcclTestTable]:
     """The tables in ``text``, in their order; ``file_name`` may tell the collective where nothing
     else does. Raises InputError where there is none with a row."""
-    named = _NAMED.search(file_name.lower().replace("_", "").replace("-", ""))
-    program = NAMES[named[0]] if named is not None else ""
+    program = program_of_name(file_name)
     tables = [table for table in _tables(plain_lines(text), program) if table.rows]
     if not tables:
         raise InputError("no table of nccl-tests with a row", path=path, next_step=NEXT_STEP)
     return tables
 
 
+def program_of_name(file_name: str) -> str:
+    """The collective that the name of a file tells, "" where it tells none."""
+    named = _NAMED.search(file_name.lower().replace("_", "").replace("-", ""))
+    return NAMES[named[0]] if named is not None else ""
+
+
 @dataclass(slots=True)
-class _Raw:
+class MeasuredRow:
     """A row: bytes, redop and root as far as there are columns, (algbw, busbw), wrong results."""
 
     size_bytes: int
@@ -82,14 +87,14 @@ class _Raw:
 def _tables(lines: Iterable[str], program: str) -> Iterator[NcclTestTable]:
     devices: dict[int, str] = {}
     columns: list[str] = []
-    raws: list[_Raw] = []
+    raws: list[MeasuredRow] = []
     n_bad = 0
     for line in lines:
         if found := _PROGRAM.search(line):
             program = found[1]
         if (told := _DEVICE.search(line)) is not None:
             if columns:  # the next table begins
-                yield _table(program, devices, raws, n_bad)
+                yield table_of(program, devices, raws, n_bad)
                 devices, columns, raws, n_bad = {}, [], [], 0
             devices[int(told[1])] = told[2]
         elif _HEADER.search(line):
@@ -100,10 +105,10 @@ def _tables(lines: Iterable[str], program: str) -> Iterator[NcclTestTable]:
                 n_bad += 1
             else:
                 raws.append(row)
-    yield _table(program, devices, raws, n_bad)
+    yield table_of(program, devices, raws, n_bad)
 
 
-def _raw(values: list[str], columns: list[str]) -> _Raw | None:
+def _raw(values: list[str], columns: list[str]) -> MeasuredRow | None:
     """A row by the names of its columns; None where it has another number of them."""
     if len(values) != len(columns):
         return None
@@ -114,7 +119,7 @@ def _raw(values: list[str], columns: list[str]) -> _Raw | None:
     bus = next((n for n in both if _number(values[n]) > 0), both[0])  # in place where that alone
     wrong = [values[n] for n, name in enumerate(columns) if name in {"#wrong", "wrong"}]
     root = values[at["root"]] if "root" in at else "-1"
-    return _Raw(
+    return MeasuredRow(
         size_bytes=int(values[0]),
         redop=values[at["redop"]] if "redop" in at else "none",
         root=int(root) if _WHOLE.fullmatch(root) else -1,
@@ -128,10 +133,14 @@ def _number(text: str) -> float:
     return float(text) if _NUMBER.fullmatch(text) else -1.0
 
 
-def _table(program: str, devices: dict[int, str], raws: list[_Raw], n_bad: int) -> NcclTestTable:
+def table_of(
+    program: str, devices: Mapping[int, str], raws: list[MeasuredRow], n_bad: int
+) -> NcclTestTable:
+    """The table of these rows; ``program`` is the name of the collective, "" unknown, and
+    ``devices`` the host of each rank."""
     n_ranks = len(devices)
     op = PROGRAMS.get(program) or _op_of(raws, n_ranks)
-    hosts = tuple(sorted(set(devices.values()) - NO_HOST))
+    hosts = tuple(sorted(set(devices.values()) - NO_HOST - {""}))
     found = NcclTestTable(op, n_ranks, hosts, n_bad=n_bad)
     for raw in raws:
         found.n_wrong += raw.n_wrong
@@ -144,7 +153,7 @@ def _table(program: str, devices: dict[int, str], raws: list[_Raw], n_bad: int) 
     return found
 
 
-def _op_of(raws: list[_Raw], n_ranks: int) -> Op:
+def _op_of(raws: list[MeasuredRow], n_ranks: int) -> Op:
     """The op that alone has these columns and this factor; UNKNOWN where several have."""
     best = max(raws, key=lambda raw: raw.algbw_gbs, default=None)
     if best is None or best.algbw_gbs < MIN_GBS or n_ranks < 2:

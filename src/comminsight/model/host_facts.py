@@ -10,7 +10,8 @@ import msgspec
 
 class PortState(msgspec.Struct, frozen=True, kw_only=True):
     """One port of a network device. ``rate_gbs`` is what its link trained to, in GB/s, 0 unknown;
-    ports with one ``guid`` are one physical port under several names."""
+    ports with one ``guid`` are one physical port under several names. ``lid`` is its address in an
+    InfiniBand network, 0 unknown."""
 
     host: str
     device: str
@@ -20,6 +21,7 @@ class PortState(msgspec.Struct, frozen=True, kw_only=True):
     active_mtu_bytes: int = 0
     link_layer: str = ""  # infiniband or ethernet
     guid: str = ""
+    lid: int = 0
 
 
 class GidEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from comminsight.format.expanding import GZIP, ZSTD, expanded_head
 from comminsight.format.flight_recorder import is_flight_recorder
 from comminsight.format.log_lines import UTF16
 from comminsight.format.log_reader import LogReader
+from comminsight.format.nccl_tests_json import is_nccl_tests_json
 from comminsight.format.ras import is_ras
 from comminsight.format.regular_file import read_regular
 from comminsight.format.safe_pickle import is_pickle
@@ -28,8 +29,8 @@ CONTROLS = bytes((*range(9), *range(14, 27)))  # no text has them
 MAX_DEPTH = 6
 MAX_FILES = 100_000
 NEXT_STEP = (
-    "give logs, Flight Recorder dumps, answers of ncclras, profiler traces, tables of nccl-tests, "
-    "of ports or of counters, or folders of them"
+    "give logs, Flight Recorder dumps, answers of ncclras, profiler traces, results of nccl-tests, "
+    "what tools printed of ports, counters or PCI bridges, or folders of them"
 )
 
 
@@ -114,6 +115,8 @@ def form_of(head: bytes) -> FileForm:
         return FileForm.TRACE
     if is_flight_recorder(head):
         return FileForm.FLIGHT_RECORDER
+    if is_nccl_tests_json(head):  # it has keys of answers of RAS
+        return FileForm.HOST
     if is_ras(head):
         return FileForm.RAS
     if is_pickle(head):

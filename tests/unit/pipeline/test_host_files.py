@@ -9,8 +9,17 @@ from comminsight.model.verdict import Cause
 from comminsight.pipeline.diagnose import diagnose
 from comminsight.pipeline.evidence_files import sorted_files
 from comminsight.pipeline.host_files import host_evidence
+from tests.builders.flight_recorder import Call, FlightJob, Group, write_dumps
+from tests.builders.nccl_job import NcclJob
 from tests.unit.format.test_ib_ports import IBSTAT
+from tests.unit.format.test_lspci import bridge, device
 from tests.unit.format.test_nccl_tests import devices, row, table
+from tests.unit.format.test_nccl_tests_json import part
+from tests.unit.format.test_nccl_tests_json import report as json_report
+from tests.unit.format.test_nccl_tests_json import result as json_result
+from tests.unit.format.test_net_interfaces import ETHTOOL as SETTINGS
+from tests.unit.format.test_port_counters import ETHTOOL as NIC_STATISTICS
+from tests.unit.format.test_port_counters import PERFQUERY, RDMA
 
 SIZES = (1 << 20, 1 << 26, 1 << 30)
 
@@ -100,3 +109,105 @@ def test_a_log_that_shows_a_table_is_still_a_log(tmp_path: Path) -> None:
     (tmp_path / "job.log").write_text(f"start\n# host n7\n{IBSTAT}{lines}\n")
     found = sorted_files([tmp_path])
     assert (len(found.logs), len(found.hosts)) == (1, 1)
+
+
+def lids(folder: Path, **lid_of: int) -> None:
+    """ibstat of each host, with the LID of its port."""
+    for host, lid in lid_of.items():
+        text = IBSTAT.replace("\t\tRate: 400\n", f"\t\tRate: 400\n\t\tBase lid: {lid}\n")
+        (folder / f"{host}.ibstat").write_text(text)
+
+
+def test_counters_of_several_moments_and_files(tmp_path: Path) -> None:
+    """Three answers for two ports, from a third host; LIDs tell which ports these are."""
+    lids(tmp_path, a=7, b=8)
+    for k, stamp in enumerate(("2026-05-04T06:00:00Z", "2026-05-04T06:00:10Z")):
+        texts = (PERFQUERY.format(lid=lid, n=n * k) for lid, n in ((7, 0), (8, 5)))
+        (tmp_path / f"{k}.txt").write_text(f"# host head\n# time {stamp}\n" + "".join(texts))
+    (tmp_path / "c.txt").write_text("# host head\n" + PERFQUERY.format(lid=99, n=1))
+    found = host_evidence(sorted_files([tmp_path]).hosts)
+    series = {(one.host, one.counter): one for one in found.counters}
+    device = series["b", "symbol_error"].device
+    assert series["b", "symbol_error"].values == (0.0, 5.0)
+    assert series["a", "symbol_error"].values == (0.0, 0.0)
+    (gap,) = {one.times_ns[1] - one.times_ns[0] for one in found.counters}
+    assert gap == 10 * 10**9
+    assert device in {port.device for port in found.facts.ports}
+    assert [(one.code, one.params["n"]) for one in found.missing] == [
+        ("missing.port_of_counters", 1)
+    ]
+
+
+def test_counters_of_an_interface_are_those_of_the_device_above(tmp_path: Path) -> None:
+    (tmp_path / "n1.links").write_text("mlx5_4 port 1 ==> ens1f0 (Up)\n")
+    settings = SETTINGS.format(name="ens1f0", speed="100000Mb/s", link="yes")
+    (tmp_path / "n1.ethtool").write_text(settings + NIC_STATISTICS.format(n=8))
+    (tmp_path / "n1.rdma").write_text(RDMA.format(card=4, n=3))
+    found = host_evidence(sorted_files([tmp_path]).hosts)
+    assert {(one.host, one.device) for one in found.counters} == {("n1", "mlx5_4")}
+    assert {"rx_discards_phy", "out_of_sequence"} <= {one.counter for one in found.counters}
+
+
+def test_speeds_of_interfaces_and_ports_are_told_once(tmp_path: Path) -> None:
+    (tmp_path / "n1.links").write_text(
+        "link mlx5_4/1 state ACTIVE physical_state LINK_UP netdev ens1f0\n"
+    )
+    (tmp_path / "n1.ethtool").write_text(
+        SETTINGS.format(name="ens1f0", speed="100000Mb/s", link="yes")
+    )
+    (port,) = host_evidence(sorted_files([tmp_path]).hosts).facts.ports
+    assert (port.host, port.device, port.rate_gbs) == ("n1", "mlx5_4", 12.5)
+
+
+def test_samples_whose_order_nothing_tells(tmp_path: Path) -> None:
+    (tmp_path / "n1.rdma").write_text(RDMA.format(card=4, n=3) + RDMA.format(card=4, n=9))
+    found = host_evidence(sorted_files([tmp_path]).hosts)
+    assert {len(one.values) for one in found.counters} == {1}
+    assert [(one.code, one.params["n"]) for one in found.missing] == [
+        ("missing.time_of_samples", 3)
+    ]
+
+
+def test_a_second_port_of_a_device_is_kept_apart(tmp_path: Path) -> None:
+    text = RDMA.format(card=0, n=1) + RDMA.format(card=0, n=2).replace("/1", "/2")
+    (tmp_path / "n1.rdma").write_text(text)
+    found = host_evidence(sorted_files([tmp_path]).hosts)
+    assert {one.device for one in found.counters} == {"mlx5_0", "mlx5_0/2"}
+
+
+def test_results_in_json_beside_tables(tmp_path: Path) -> None:
+    """The slow host of pairs, as in tables."""
+    for one in range(5):
+        for other in range(one + 1, 5):
+            gbs = 90.0 if 3 in {one, other} else 180.0 + one
+            text = json_report(*(json_result(size, out_of_place=part(gbs, gbs)) for size in SIZES))
+            for name, host in (("gpu0", one), ("gpu1", other)):
+                text = text.replace(f'"{name}"', f'"node{host:02}"')
+            (tmp_path / f"{one}_{other}.json").write_text(text)
+    first = diagnose([tmp_path]).verdicts[0]
+    assert (first.cause, first.culprits) == (Cause.SLOW_LINK, ())
+    assert "node03" in {link.value for link in first.chain}
+    assert "secret" not in str(first)
+
+
+def test_bridges_that_redirect_where_an_op_is_stuck(tmp_path: Path) -> None:
+    found = []
+    for redirects in (True, False):
+        folder = tmp_path / str(redirects)
+        job = NcclJob(1, 2)
+        for rank in range(2):
+            job.info(
+                rank, 1, f"Channel 00/0 : {rank}[{rank}] -> {1 - rank}[{1 - rank}] via P2P/IPC"
+            )
+        world = {"0": Group("default_pg", (0, 1))}
+        programs = {rank: [Call("0", "all_reduce", (64,))] for rank in range(2)}
+        job.write(folder)
+        write_dumps(folder, FlightJob(world, programs, dead={(0, 0)}).play())
+        text = "".join(
+            bridge(f"0{k + 1}:00.0", f"{0x0B + 4 * k:02x}", f"{0x0B + 4 * k:02x}", redirects)
+            + device(f"{0x0B + 4 * k:02x}:00.0", "3D controller: NVIDIA Corporation GH100")
+            for k in range(2)
+        )
+        (folder / "node0.lspci").write_text(text)
+        found.append({one.cause for one in diagnose([folder]).verdicts})
+    assert found == [{Cause.P2P_BLOCKED}, {Cause.ALL_PRESENT_STUCK}]
