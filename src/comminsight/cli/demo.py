@@ -1,7 +1,8 @@
 """``comminsight demo``: two real jobs with planted faults, judged, and the verdicts checked.
 
 The first job has a rank that computes late from step 20 on, the second one rank that stops entering
-collectives. Exit code 0 only when both verdicts name what was planted.
+collectives. Of the first it is also told where its communication time goes, and whose lateness that
+is. Exit code 0 only when both verdicts name what was planted, and the exposed time its late rank.
 """
 
 from __future__ import annotations
@@ -28,11 +29,15 @@ from comminsight.lab.truth import read_truth
 from comminsight.launch.environment import RecordingOptions
 from comminsight.launch.job import RunRequest, run_job
 from comminsight.launch.reaction import say
+from comminsight.model.exposed import ExposedReport, OwnerKind
 from comminsight.model.report import RunReport
+from comminsight.model.trace import RunTrace
 from comminsight.model.units import NS_PER_MS
 from comminsight.model.verdict import Cause, Message, Verdict
+from comminsight.pipeline.exposed import exposed_in_run
 from comminsight.pipeline.simulated import simulated_sessions
 from comminsight.report.catalogue import Catalogue, catalogue
+from comminsight.report.exposed_text import render_hotspot
 from comminsight.report.text import render_report
 from comminsight.run import open_run, run_of_sessions
 from comminsight.sim.cluster import simulate
@@ -152,6 +157,26 @@ def judge_steps(report: RunReport, truth: Path) -> list[str]:
     return [f"{len(report.steps)} steps rebuilt, the job itself counted {len(ended)}"]
 
 
+def judge_exposure(report: ExposedReport) -> list[str]:
+    """What is wrong with where the communication time of the first job goes: no hotspot, sums that
+    do not add up, or most lateness of its own making with another rank than the planted one."""
+    faults = []
+    if not report.ops or not report.ops[0].exposed_ns:
+        faults.append("no op with exposed time")
+    owned_ns = sum(one.exposed_ns for one in report.owners)
+    exposed_ns = sum(one.exposed_ns for one in report.ranks)
+    if owned_ns != exposed_ns:
+        faults.append(f"{owned_ns} ns have an owner, {exposed_ns} ns are exposed")
+    own_ns: Counter[int] = Counter()
+    for one in report.owners:
+        if one.kind is OwnerKind.LATE:
+            own_ns[one.global_rank] += round(one.exposed_ns * (1 - (one.passed_on_ratio or 0.0)))
+    latest = own_ns.most_common(1)
+    if [rank for rank, _ in latest] != [LATE_RANK]:
+        faults.append(f"most exposed time for want of rank {latest}, planted {LATE_RANK}")
+    return faults
+
+
 def is_accusation(verdict: Verdict) -> bool:
     """True when the verdict blames a rank."""
     return bool(verdict.culprits)
@@ -171,7 +196,19 @@ def demo(folder: Path, lang: str) -> int:
         sys.stdout.write("\n")
         sys.stdout.flush()
         faults += judge(planted, report) + judge_steps(report, truth)
+        if planted is STRAGGLER:
+            faults += tell_exposure(open_run(out).trace, lang)
     return conclude(faults, time.monotonic() - begin, folder, words)
+
+
+def tell_exposure(trace: RunTrace, lang: str) -> list[str]:
+    """Print where the communication time of the run goes; what of it is wrong."""
+    exposed = exposed_in_run(trace)
+    say(catalogue(lang).text("demo.exposed"))
+    sys.stdout.write(render_hotspot(exposed, lang=lang, width=terminal_width()))
+    sys.stdout.write("\n")
+    sys.stdout.flush()
+    return judge_exposure(exposed)
 
 
 def conclude(faults: Sequence[str], took_s: float, folder: Path, words: Catalogue) -> int:
@@ -198,8 +235,11 @@ def simulated(lang: str) -> int:
             hang = judge_hang(hang_event(run), run.communicators)
             report = msgspec.structs.replace(report, verdicts=(hang,))
         page = render_report(report, lang=lang, width=terminal_width(), color=False)
-        sys.stdout.write(f"{banner}\n{page}\n{banner}\n")
+        sys.stdout.write(f"{banner}\n{page}\n")
         faults += judge(planted, report)
+        if planted is STRAGGLER:
+            faults += tell_exposure(run_of_sessions(simulated_sessions(run)).trace, lang)
+        sys.stdout.write(f"{banner}\n")
     for fault_found in faults:
         say(f"WRONG: {fault_found}")
     return int(ExitCode.INTERNAL if faults else ExitCode.OK)

@@ -11,6 +11,7 @@ MISSING_COMPUTE = "missing.compute"
 MISSING_SIZES = "missing.op_sizes"
 MISSING_BETWEEN = "missing.ops_between_steps"
 MISSING_UNTIMED = "missing.ops_untimed"
+MISSING_ENDS = "missing.ops_late_seen"
 MISSING_OWNER = "missing.exposed_owner"  # with the reason behind it
 ADVICE_ALL_REDUCE = "action.exposed_all_reduce"
 ADVICE_ALL_GATHER = "action.exposed_all_gather"
@@ -36,6 +37,8 @@ CODES: dict[str, tuple[str, ...]] = {
     MISSING_BETWEEN: ("n",),
     # recorded ops whose times are not known
     MISSING_UNTIMED: ("n",),
+    # recorded ops whose end was seen only when somebody waited for them
+    MISSING_ENDS: ("n",),
     # whose lateness made calls wait: why that is not known
     **{f"{MISSING_OWNER}_{one.value}": ("ratio", "n_calls") for one in OwnerDoubt},
     # what to look at first for a collective

@@ -71,6 +71,7 @@ def exposed_in_run(trace: RunTrace) -> ExposedReport:
     missing = (
         *([message(codes.MISSING_BETWEEN, n=found.n_between)] if found.n_between else ()),
         *([message(codes.MISSING_UNTIMED, n=found.n_untimed)] if found.n_untimed else ()),
+        *([message(codes.MISSING_ENDS, n=found.n_late_seen)] if found.n_late_seen else ()),
         *([missing_counts(miscounts, known)] if miscounts else ()),
     )
     return exposed_report(

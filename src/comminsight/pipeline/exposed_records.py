@@ -7,18 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from comminsight.analysis.call_gates import DOUBTS, KNOWN, CallGates, MatchedCalls, call_gates
-from comminsight.analysis.clock import stamp_error_ns
-from comminsight.analysis.columns import OpColumns, OpSource, cut_columns
-from comminsight.analysis.matching import IS_ROOTED, Instances, match_ops
-from comminsight.analysis.measures import RunSources, run_sources, straggler_measures
+from comminsight.analysis.call_gates import DOUBTS, CallGates, MatchedCalls, call_gates
+from comminsight.analysis.columns import OpSource, cut_columns
+from comminsight.analysis.matching import match_ops
+from comminsight.analysis.measures import run_sources, straggler_measures
 from comminsight.diagnosis.chain import op_name
-from comminsight.diagnosis.miscounts import miscounts_in
 from comminsight.model.activity import Activity, ActivityKind
 from comminsight.model.exposed import OwnerDoubt
-from comminsight.model.ops import Op
+from comminsight.model.ops import Op, TimingSource
 from comminsight.model.step import PhaseKind, StepSummary
 from comminsight.model.trace import RankTrace, RunTrace
+from comminsight.pipeline.exposed_instances import matched_records
 
 # what a rank does, then what lies over that; kinds of one line are never at once
 _PHASES = (
@@ -36,7 +35,8 @@ class RecordedCalls:
 
     ``gates`` has a row for each; ``roles`` is by label of the communicator, ``passed_on`` by rank
     what of its lateness others had made. Left out are ``n_between`` ops between steps and
-    ``n_untimed`` of unknown times. ``clock_error_ns`` is None where no clocks were compared;
+    ``n_untimed`` of unknown times; of ``n_late_seen`` the end was only seen when somebody waited,
+    and is an upper bound. ``clock_error_ns`` is None where no clocks were compared;
     ``has_steps`` where any rank has.
     """
 
@@ -46,6 +46,7 @@ class RecordedCalls:
     passed_on: dict[int, float]
     n_between: int
     n_untimed: int
+    n_late_seen: int
     clock_error_ns: int | None
     has_steps: bool
 
@@ -77,17 +78,36 @@ def recorded_calls(trace: RunTrace) -> RecordedCalls:
         steps = trace.steps.get(source.trace.session.session_id, ())
         sessions.append(_session(source, steps, column))
         first += sessions[-1].n_known
+    found = match_ops(columns, len(run.global_ranks), trace.communicators)
+    matched = matched_records(run, found, [one.n_known for one in sessions])
+    ends_ns = [_ends_ns(matched, one) for one in sessions]
     labels = [one.label for one in trace.communicators]
     return RecordedCalls(
-        calls=tuple(call for one in sessions for call in _activities(one, labels)),
-        gates=_gates(run, columns, sessions),
+        calls=tuple(
+            call
+            for one, own_ns in zip(sessions, ends_ns, strict=True)
+            for call in _activities(one, own_ns, labels)
+        ),
+        gates=_gates(
+            matched, sessions, _joined([one.column for one in sessions]), _joined(ends_ns)
+        ),
         roles={one.label: one.role.value for one in trace.communicators},
         passed_on=_passed_on(trace),
         n_between=sum(one.n_between for one in sessions),
         n_untimed=sum(one.n_untimed for one in sessions),
+        n_late_seen=sum(
+            _n_late_seen(one, own_ns) for one, own_ns in zip(sessions, ends_ns, strict=True)
+        ),
         clock_error_ns=run.clock_error_ns if len(trace.ranks) > 1 else None,
         has_steps=any(trace.steps.values()),
     )
+
+
+def _n_late_seen(one: _Session, ends_ns: np.ndarray) -> int:
+    """Ops whose end is known by nothing but the return of a wait."""
+    ops = one.trace.ops[one.chosen]
+    is_bound = ops["timing_source"] == TimingSource.HOST_WAIT
+    return int((is_bound & (ends_ns == ops["end_ns"])).sum())
 
 
 def _passed_on(trace: RunTrace) -> dict[int, float]:
@@ -150,10 +170,11 @@ def _place(spans: Sequence[tuple[int, int]], at_ns: np.ndarray) -> np.ndarray:
     return np.where((found >= 0) & (at_ns < edges[np.maximum(found, 0), 1]), found, -1)
 
 
-def _activities(one: _Session, labels: Sequence[str]) -> list[Activity]:
+def _activities(one: _Session, ends_ns: np.ndarray, labels: Sequence[str]) -> list[Activity]:
     ops = one.trace.ops[one.chosen]
     comm_ids = one.trace.comm_ids_of(ops["comm_index"]).tolist()
-    columns = [ops[name].tolist() for name in ("start_ns", "end_ns", "op", "size_bytes")]
+    columns = [ops["start_ns"].tolist(), ends_ns.tolist()]
+    columns += [ops[name].tolist() for name in ("op", "size_bytes")]
     return [
         Activity(
             global_rank=one.trace.global_rank,
@@ -173,75 +194,36 @@ def _activities(one: _Session, labels: Sequence[str]) -> list[Activity]:
     ]
 
 
-def _gates(run: RunSources, columns: OpColumns, sessions: Sequence[_Session]) -> CallGates:
-    """The gates of the chosen ops, on the clocks of their sessions."""
-    found = match_ops(columns, len(run.global_ranks), run.trace.communicators)
-    gates = call_gates(_matched(run, found, sessions))
-    column = np.concatenate([one.column for one in sessions] or [np.zeros(0, np.int64)])
-    offset_ns = np.concatenate(
-        [np.full(len(one.chosen), one.source.offset_ns) for one in sessions]
-        or [np.zeros(0, np.int64)]
-    )
-    call = np.full(columns.n_ops + 1, -1)
+def _gates(
+    matched: MatchedCalls, sessions: Sequence[_Session], column: np.ndarray, end_ns: np.ndarray
+) -> CallGates:
+    """The gates of the chosen ops, which end at ``end_ns``, on the clocks of their sessions."""
+    gates = call_gates(matched)
+    offset_ns = _joined([np.full(len(one.chosen), one.source.offset_ns) for one in sessions])
+    call = np.full(len(matched.op) + 1, -1)
     is_known = column >= 0
     call[column[is_known]] = np.flatnonzero(is_known)
-    ends = np.concatenate([one.trace.ops["end_ns"][one.chosen] for one in sessions] or [column])
 
     def told(values: np.ndarray, otherwise: np.ndarray | int) -> np.ndarray:
         return np.where(is_known, np.append(values, -1)[column], otherwise)
 
     return CallGates(
-        gate_ns=told(gates.gate_ns, ends + offset_ns) - offset_ns,
-        alone_ns=told(gates.alone_ns, ends + offset_ns) - offset_ns,
+        gate_ns=told(gates.gate_ns, end_ns + offset_ns) - offset_ns,
+        alone_ns=told(gates.alone_ns, end_ns + offset_ns) - offset_ns,
         late_rank=told(gates.late_rank, -1),
         late_row=call[told(gates.late_row, -1)],
         doubt=told(gates.doubt, DOUBTS.index(OwnerDoubt.UNMATCHED)),
     )
 
 
-def _matched(run: RunSources, found: Instances, sessions: Sequence[_Session]) -> MatchedCalls:
-    ops = found.ops
-    return MatchedCalls(
-        rank=np.array(run.global_ranks, np.int64)[ops.rank],
-        instance=found.instance,
-        op=ops.op,
-        start_ns=found.start_ns,
-        end_ns=found.end_ns,
-        is_root=IS_ROOTED[ops.op] & (ops.peer == ops.comm_rank) & (ops.comm_rank >= 0),
-        doubt=_doubts(run, found),
-        error_ns=_errors_ns(run, found, sessions)[found.instance],
-    )
+def _ends_ns(matched: MatchedCalls, one: _Session) -> np.ndarray:
+    """When the chosen ops ended, on the session's clock."""
+    seen_ns = one.trace.ops["end_ns"][one.chosen]
+    settled_ns = np.append(matched.end_ns, 0)[one.column] - one.source.offset_ns
+    is_earlier = (one.column >= 0) & (settled_ns < seen_ns)
+    ends_ns: np.ndarray = np.where(is_earlier, settled_ns, seen_ns)
+    return ends_ns
 
 
-def _doubts(run: RunSources, found: Instances) -> np.ndarray:
-    """Why nothing can be said of a row's instance; where calls were not told of, numbers do not
-    tell which ops are the same."""
-    at = found.instance
-    n_rows = np.bincount(at, minlength=found.n_instances)
-    untimed = np.bincount(at, weights=found.ops.is_untimed, minlength=found.n_instances) > 0
-    lacks = (found.expected == 0) | (found.n_members < found.expected)
-    doubled = found.is_mismatched | (n_rows != found.n_members)
-    miscounted = np.array(sorted(miscounts_in(run.trace)), np.int64)
-    doubled |= np.bincount(
-        at, weights=np.isin(found.ops.comm_id, miscounted), minlength=found.n_instances
-    ).astype(bool)
-    doubt = np.full(len(at), KNOWN)
-    for flag, why in (
-        (~found.is_evidence, OwnerDoubt.CLOCKS), (untimed, OwnerDoubt.UNTIMED),
-        (doubled, OwnerDoubt.UNMATCHED), (lacks, OwnerDoubt.ABSENT),
-    ):  # fmt: skip
-        doubt[flag[at]] = DOUBTS.index(why)
-    return doubt
-
-
-def _errors_ns(run: RunSources, found: Instances, sessions: Sequence[_Session]) -> np.ndarray:
-    """How far the clocks of each instance's members may be apart, ``(n_instances,)``."""
-    boots = [one.trace.session.boot_id for one in sessions]
-    number = {boot: n for n, boot in enumerate(dict.fromkeys(boots))}
-    boot = np.repeat([number[one] for one in boots], [one.n_known for one in sessions])
-    low = np.full(found.n_instances, len(boots))
-    high = np.full(found.n_instances, -1)
-    np.minimum.at(low, found.instance, boot)
-    np.maximum.at(high, found.instance, boot)
-    one_node_ns, nodes_ns = stamp_error_ns(run.trace.ranks), 2 * run.clock_error_ns
-    return np.where(low == high, one_node_ns, nodes_ns)
+def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return np.concatenate([np.zeros(0, np.int64), *arrays])

@@ -17,6 +17,7 @@ from comminsight.report.catalogue import Catalogue
 from comminsight.report.page import Column, Page
 
 MAX_OPS, MAX_RANKS, MAX_STEPS, MAX_OWNERS = 12, 16, 12, 8
+MAX_SHORT = 5
 OP_COLUMNS = (
     Column("op", 16), Column("communicator", 28), Column("calls"), Column("size_each"),
     Column("communication"), Column("exposed"), Column("share"), Column("overlap"), Column("bound"),
@@ -116,6 +117,21 @@ def _ranks(report: ExposedReport, page: Page) -> None:
     ])  # fmt: skip
     if any(one.is_compute_inferred for one in by_exposed):
         page.note(page.words.text("exposed.inferred"))
+
+
+def render_hotspot(report: ExposedReport, *, lang: str = "en", width: int = 100) -> str:
+    """The shortest answer: the hotspot, the first ops, what their time went into, what to do."""
+    page = Page(lang=lang, width=width, color=False)
+    words = page.words
+    page.sentence(_headline(report, words), style="bold cyan")
+    page.note(words.text(f"exposed.source_{report.source.value}"))
+    page.table(OP_COLUMNS, [_op_cells(one, words) for one in report.ops[:MAX_SHORT]])
+    if report.owners:
+        page.heading("exposed_owners")
+        rows = [_owner_cells(one, words) for one in report.owners[:MAX_SHORT]]
+        page.table(OWNER_COLUMNS, rows)
+    page.bullets(words.message(one) for op in report.ops[:1] for one in op.advice)
+    return page.text()
 
 
 def _headline(report: ExposedReport, words: Catalogue) -> str:
