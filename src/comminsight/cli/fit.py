@@ -8,12 +8,15 @@ from typing import Annotated
 
 import typer
 
+from comminsight.analysis.bench_rows import bench_bandwidth
 from comminsight.cli.choices import Lang
 from comminsight.cli.sources import split_runs
 from comminsight.cli.typed import call, progress, terminal_width, write_output
 from comminsight.model.bandwidth import BandwidthRow
+from comminsight.pipeline.bench_files import bench_records
 from comminsight.pipeline.cost_fits import cost_report
 from comminsight.pipeline.job_evidence import gather
+from comminsight.probe.bench_launch import read_record
 from comminsight.report.fit_text import render_fit
 from comminsight.report.json_form import cost_json
 from comminsight.run import open_run
@@ -23,8 +26,8 @@ def fit(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            help="run directories, tables of nccl-tests, folders of them; the first is what the "
-            "others are held against",
+            help="run directories, results of nccl-tests, records of `comminsight bench`, folders "
+            "of them; the first is what the others are held against",
             readable=False,
         ),
     ],
@@ -44,6 +47,9 @@ def fit(
 
 
 def _rows(path: Path) -> Sequence[BandwidthRow]:
+    records = bench_records(path)
+    if records:
+        return [row for record in records for row in bench_bandwidth(read_record(record))]
     runs, files = split_runs([path])
     return open_run(runs[0]).bandwidth() if runs else gather(files).job.bandwidth
 

@@ -6,6 +6,8 @@ from enum import StrEnum
 
 import msgspec
 
+COST_SCHEMA_VERSION = "1.0"
+
 
 class GroupTier(StrEnum):
     """Where the members of a group stand."""
@@ -85,6 +87,7 @@ class CostDrift(msgspec.Struct, frozen=True, kw_only=True):
 class CostReport(msgspec.Struct, frozen=True, kw_only=True):
     """The models of what was given, where they cross, and what became worse from run to run."""
 
+    schema_version: str = COST_SCHEMA_VERSION
     fits: tuple[CostFit, ...]
     crossovers: tuple[CrossoverRow, ...] = ()
     drifts: tuple[CostDrift, ...] = ()

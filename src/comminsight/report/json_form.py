@@ -15,7 +15,7 @@ import msgspec
 from comminsight.model.bench import BENCH_SCHEMA_VERSION, BenchRecord, BenchRun, Comparison
 from comminsight.model.calibration import CalibrationHistory, CalibrationView
 from comminsight.model.checkup import Checkup
-from comminsight.model.cost_model import CostReport
+from comminsight.model.cost_model import COST_SCHEMA_VERSION, CostReport
 from comminsight.model.exposed import EXPOSED_SCHEMA_VERSION, ExposedReport
 from comminsight.model.imported import IMPORT_SCHEMA, ImportManifest
 from comminsight.model.metadata import METADATA_SCHEMA_VERSION, RunMetadata
@@ -30,7 +30,11 @@ SCHEMA_ID = "urn:comminsight:schema:"
 EPOCH_SUFFIX = "_real_ns"
 HASH_KEY = "comm_hash"
 
-_STRING_SCHEMAS: dict[str, dict[str, str]] = {
+_WITHOUT_BOUND = {
+    "anyOf": [{"type": "number"}, {"type": "null"}],
+    "description": "null: times hardly grow with the size, and no bound can be told",
+}
+_OTHER_SCHEMAS: dict[str, dict[str, Any]] = {
     EPOCH_SUFFIX: {
         "type": "string",
         "pattern": "^-?[0-9]+$",
@@ -41,6 +45,7 @@ _STRING_SCHEMAS: dict[str, dict[str, str]] = {
         "pattern": "^[0-9a-f]{16}$",
         "description": "hash that names the communicator, hexadecimal",
     },
+    **dict.fromkeys(("rate_gbs", "rate_low_gbs", "rate_high_gbs", "half_bytes"), _WITHOUT_BOUND),
 }
 
 
@@ -151,6 +156,7 @@ SCHEMAS: dict[str, tuple[type[msgspec.Struct], str, str]] = {
     "verdict": (Verdict, "CommInsight verdict", REPORT_SCHEMA_VERSION),
     "bench-record": (BenchRecord, "CommInsight bench record", BENCH_SCHEMA_VERSION),
     "exposed": (ExposedReport, "CommInsight exposed", EXPOSED_SCHEMA_VERSION),
+    "fit": (CostReport, "CommInsight cost models", COST_SCHEMA_VERSION),
     "bench-run": (BenchRun, "CommInsight bench run", BENCH_SCHEMA_VERSION),
     "bench-comparison": (Comparison, "CommInsight bench comparison", BENCH_SCHEMA_VERSION),
     "import": (ImportManifest, "CommInsight import", IMPORT_SCHEMA),
@@ -166,7 +172,7 @@ def schema(name: str = "run-report") -> dict[str, Any]:
     )
     for definition in definitions.values():
         for key, described in definition.get("properties", {}).items():
-            replacement = _STRING_SCHEMAS.get(EPOCH_SUFFIX if key.endswith(EPOCH_SUFFIX) else key)
+            replacement = _OTHER_SCHEMAS.get(EPOCH_SUFFIX if key.endswith(EPOCH_SUFFIX) else key)
             if replacement and described.get("type") != "string":
                 described.clear()
                 described.update(replacement)
