@@ -42,6 +42,7 @@ def test_every_sum_is_that_of_a_grid(seed: int) -> None:
         rank = [a for a in every if a.global_rank == one.global_rank]
         hiding = [a for a in rank if a.kind is ActivityKind.COMPUTE]  # of any step
         sending = [a for a in here if a.kind is ActivityKind.COMMUNICATION]
+        before = exposed["all"]
         for at in range(200):
             if covered(sending, at, base) and not covered(hiding, at, base):
                 exposed["all"] += US
@@ -49,6 +50,7 @@ def test_every_sum_is_that_of_a_grid(seed: int) -> None:
                 own = [a for a in sending if a.op == op]
                 if covered(own, at, base) and not covered(hiding, at, base):
                     exposed[op] = exposed.get(op, 0) + US
+        assert one.exposed_ns == exposed["all"] - before
         assert one.exposed_ns + one.overlapped_ns == one.communication_ns
     ranks = exposed_ranks(every, found)
     assert sum(one.exposed_ns for one in ranks) == exposed["all"]

@@ -118,6 +118,9 @@ def test_a_trace_that_was_written_and_read_has_the_sums_of_the_grid(
         assert (one.compute_ns, one.communication_ns, one.exposed_ns, one.dark_ns) == grid.of_rank(
             one.global_rank
         )
+    for one in report.steps:
+        own = [grid.exposed(rank, grid.communication[rank, one.step]) for rank in range(N_RANKS)]
+        assert one.exposed_ns == sum(own) / 2  # the median of two
     exposed_ns = sum(one.exposed_ns for one in report.ranks)
     for rows in (report.owners, report.roles, report.phases):
         assert sum(one.exposed_ns for one in rows) == exposed_ns
