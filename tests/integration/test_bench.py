@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +17,15 @@ from comminsight.cli.bench import main
 from comminsight.errors import ExitCode, InputError, UsageError
 from comminsight.model.bench import COLLECTIVES, BenchPlan, Decision, EvidenceLevel
 from comminsight.probe.bench_launch import measure, read_record
-from comminsight.probe.bench_processes import MARK
+from comminsight.report.json_form import schema_text
+from tests.builders.bench_processes import (
+    LAUNCHER,
+    have_begun,
+    hold,
+    pid_of,
+    processes,
+    wait_until,
+)
 
 pytestmark = pytest.mark.real
 ENDLESS = BenchPlan(
@@ -30,28 +39,9 @@ def short(*algorithms: str, label: str = "default") -> BenchPlan:
     )  # fmt: skip
 
 
-def ranks_of(plan_folder_word: bytes = b"comminsight.probe.bench_ranks") -> dict[int, int]:
-    """Process by local rank, of the launch that this process started."""
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-            pairs = (folder / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        said = dict(pair.partition(b"=")[::2] for pair in pairs)
-        if plan_folder_word in words and MARK.encode() in said and said.get(b"HOLDER") == MINE:
-            found[int(said.get(b"LOCAL_RANK", b"-1"))] = int(folder.name)
-    return found
-
-
-MINE = str(os.getpid()).encode()
-
-
 @pytest.fixture(autouse=True)
-def _marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDER", MINE.decode())
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2] / "src"))
+def _held(monkeypatch: pytest.MonkeyPatch) -> None:
+    hold(monkeypatch)
 
 
 def measured_twice(folder: Path) -> Path:
@@ -79,6 +69,12 @@ def test_two_ranks_and_a_planted_slowness(
     (again,) = measure(short("Auto", label="like"), tmp_path, timeout_s=120)
     assert (again.name, path.read_bytes()) == ("like-Auto-002.json", before)
 
+    shown = tmp_path / "shown.svg"
+    capfd.readouterr()
+    assert main(["show", str(path), str(again), "--plot", str(shown)]) == ExitCode.OK
+    assert capfd.readouterr().out.count("Auto on gloo, 2 ranks") == 2
+    assert "like: gloo Auto" in shown.read_text()
+
     record = read_record(path)
     assert main(["compare", str(path), str(path)]) == ExitCode.OK
     rows = [slowed(record.metrics.rows[0], 30.0), *record.metrics.rows[1:]]
@@ -105,37 +101,45 @@ def slowed(row: msgspec.Struct, factor: float) -> msgspec.Struct:
 def test_a_killed_rank_is_a_recorded_failure(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
         going = pool.submit(measure, ENDLESS, tmp_path, timeout_s=100)
-        wait_for_ranks()
+        wait_until(have_begun())
         time.sleep(2)  # in mid-run
-        os.kill(ranks_of()[1], signal.SIGKILL)
+        os.kill(pid_of(1), signal.SIGKILL)
         record = read_record(*going.result())
     assert record.failure.startswith("the launcher ended with 1, a rank with ")
     assert record.decision is Decision.DISCARD
     assert record.evidence_level in {EvidenceLevel.PARTIAL, EvidenceLevel.NONE}
-    assert ranks_of() == {}
+    assert processes() == []
 
 
 def test_ranks_that_lose_their_launcher_are_ended_too(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
         going = pool.submit(measure, ENDLESS, tmp_path, timeout_s=100)
-        wait_for_ranks()
-        os.kill(ranks_of()[-1], signal.SIGKILL)
+        wait_until(have_begun())
+        os.kill(pid_of(LAUNCHER), signal.SIGKILL)
         record = read_record(*going.result())
     assert record.failure.startswith("the launcher ended with -9")
-    assert ranks_of() == {}
+    assert processes() == []
+
+
+def test_a_failed_launch_leaves_the_others_their_rounds(tmp_path: Path) -> None:
+    plan = msgspec.structs.replace(ENDLESS, algorithms=("Auto", "Ring"), repeats=150)
+    with ThreadPoolExecutor(1) as pool:
+        going = pool.submit(measure, plan, tmp_path, timeout_s=100)
+        wait_until(have_begun(n_launches=2))
+        time.sleep(1)
+        os.kill(pid_of(0, "Ring"), signal.SIGKILL)
+        whole, killed = map(read_record, going.result())
+    assert (whole.failure, whole.decision) == ("", Decision.USE_TIMES)
+    assert [len(times) for times in whole.metrics.rows[0].rank_ms] == [150, 150]
+    assert killed.failure.startswith("the launcher ended with 1, a rank with ")
+    assert killed.decision is Decision.DISCARD
+    assert processes() == []
 
 
 def test_a_time_out_leaves_no_process(tmp_path: Path) -> None:
     record = read_record(*measure(ENDLESS, tmp_path, timeout_s=8))
     assert (record.failure, record.decision) == ("not done after 8 s", Decision.DISCARD)
-    assert ranks_of() == {}
-
-
-def wait_for_ranks() -> None:
-    deadline = time.monotonic() + 60
-    while not {-1, 0, 1} <= ranks_of().keys():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    assert processes() == []
 
 
 def test_too_few_gpus_are_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -160,8 +164,51 @@ def test_what_is_no_record_is_refused(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     "words",
     [["--label", "../up"], ["--dtype", "int3"], ["--backend", "ucc"], ["--elements", "0"],
-     ["--elements", "many"], ["--algorithms", "Star"]],
+     ["--elements", "many"], ["--algorithms", "Star"], ["--algorithms", "Bruck"],
+     ["--collectives", "gather"], ["--protocols", "LL256"],
+     ["--backend", "gloo", "--protocols", "LL"], ["--backend", "mpi", "--dtype", "bfloat16"],
+     ["--backend", "mpi", "--algorithms", "Bruck", "--collectives", "all_reduce"],
+     ["--algorithms", "Tree", "--collectives", "broadcast"], ["--plot", "new.svg"]],
 )  # fmt: skip
 def test_plans_that_cannot_be_are_refused(words: list[str]) -> None:
     with pytest.raises(UsageError):
         main(words)
+
+
+def test_names_may_have_any_capitals(capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["--backend", "mpi", "--algorithms", "RECURSIVEdoubling,auto", "--collective",
+             "All_Reduce", "--json"]  # fmt: skip
+    assert main(words) == ExitCode.OK
+    told = json.loads(capfd.readouterr().out)
+    assert told["plan"]["algorithms"] == ["RecursiveDoubling", "Auto"]
+    assert told["plan"]["collectives"] == ["all_reduce"]
+    assert told["commands"][0].startswith(
+        "env OMPI_MCA_coll_tuned_use_dynamic_rules=1 "
+        "OMPI_MCA_coll_tuned_allreduce_algorithm=recursive_doubling"
+    )
+
+
+@pytest.mark.parametrize("name", ["there.svg", "link.png", "new.pdf", "none/new.svg"])
+def test_a_plot_that_cannot_be_written_costs_no_measurement(tmp_path: Path, name: str) -> None:
+    (tmp_path / "there.svg").touch()
+    (tmp_path / "link.png").symlink_to(tmp_path / "nowhere.png")
+    words = ["--backend", "gloo", "--run", "--out", str(tmp_path / "new")]
+    with pytest.raises(UsageError, match="--plot"):
+        main([*words, "--plot", str(tmp_path / name)])
+    assert not (tmp_path / "new").exists()
+    assert not (tmp_path / "nowhere.png").exists()
+
+
+def test_without_matplotlib_the_error_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "comminsight.report.bench_plot", None)
+    with pytest.raises(UsageError) as raised:
+        main(["--backend", "gloo", "--run", "--plot", str(tmp_path / "new.svg")])
+    assert raised.value.next_step.startswith("pip install 'comminsight[plot]'")
+
+
+@pytest.mark.parametrize("name", ["bench-record", "bench-run", "bench-comparison"])
+def test_the_published_schemas_are_those_of_the_code(name: str) -> None:
+    published = Path(__file__).parents[2] / "docs" / "schema" / f"{name}.json"
+    assert published.read_text() == schema_text(name)

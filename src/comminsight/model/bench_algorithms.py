@@ -50,6 +50,8 @@ OPENMPI: dict[str, dict[str, tuple[str, str]]] = {
         "alltoall": ("linear", "basic_linear"),
     },
 }
+# without a size of its segments the segmented ring has one, and runs as a ring
+OPENMPI_SIZES = {"SegmentedRing": {"allreduce_algorithm_segmentsize": "65536"}}
 ALGORITHMS: dict[str, tuple[str, ...]] = {
     "nccl": (AUTO, "Ring", "Tree"),
     "gloo": (AUTO, "Ring", "Tree"),

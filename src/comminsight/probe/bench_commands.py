@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from comminsight.model.bench import BenchPlan
-from comminsight.model.bench_algorithms import AUTO, OPENMPI
+from comminsight.model.bench_algorithms import AUTO, OPENMPI, OPENMPI_SIZES
 
 NCCL_ASKING = ("NCCL_ALGO", "NCCL_PROTO")
 TUNED = "OMPI_MCA_coll_tuned_"
@@ -39,6 +39,7 @@ def asking(plan: BenchPlan) -> dict[str, str]:
     if plan.backend == "mpi":
         values = OPENMPI.get(algorithm, {})
         asked = {f"{TUNED}{op}_algorithm": value for op, (value, _) in values.items()}
+        asked |= {f"{TUNED}{key}": size for key, size in OPENMPI_SIZES.get(algorithm, {}).items()}
         return {f"{TUNED}use_dynamic_rules": "1"} | asked if asked else {}
     asked = dict(zip(NCCL_ASKING, (algorithm, protocol), strict=True))
     return {key: value for key, value in asked.items() if value != AUTO}

@@ -27,6 +27,11 @@ def launch(backend: str, algorithm: str, protocol: str = "Auto") -> BenchPlan:
             "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
             "OMPI_MCA_coll_tuned_allreduce_algorithm": "rabenseifner",
         }),
+        ("mpi", "SegmentedRing", "Auto", {
+            "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
+            "OMPI_MCA_coll_tuned_allreduce_algorithm": "segmented_ring",
+            "OMPI_MCA_coll_tuned_allreduce_algorithm_segmentsize": "65536",
+        }),
         ("mpi", "Tree", "Auto", {
             "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
             "OMPI_MCA_coll_tuned_allreduce_algorithm": "nonoverlapping",
