@@ -47,6 +47,10 @@ def launchers(made: Job) -> list[Sample]:
                " on signal 9 (Killed).", {"signal": 9, "signal_name": "Killed"},
                {"task": 3, "pid": pid, "host": host}),
         Sample(C.MPI_EXIT_CODE, "  Exit code:    17", {"exit_code": 17}),
+        Sample(C.MPI_ABORT, "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD", {},
+               {"task": 3}),
+        Sample(C.MPI_ABORT, "Abort(17) on node 3 (rank 3 in comm 0): application called"
+               " MPI_Abort(MPI_COMM_WORLD, 17) - process 3", {"exit_code": 17}, {"task": 3}),
         Sample(C.SHELL_SIGNAL, f"/job/run.sh: line 12: {pid} Aborted                 (core"
                                f" dumped) python x",
                {"signal_name": "Aborted"}, {"pid": pid}),

@@ -41,7 +41,9 @@ ROW = re.compile(
     r"(?: {1,4}\(SIG\w{1,16}\))?$)",
     re.ASCII,
 )
-MPI_NAME = re.compile(r" {0,4}Process name: \[\[\d{1,10},\d{1,10}\],(\d{1,10})\]", re.ASCII)
+MPI_NAME = re.compile(
+    r" {0,4}Process name: \[(?:\[\d{1,10},\d{1,10}\]|[\w.-]{1,255}@\d{1,10}),(\d{1,10})\]", re.ASCII
+)
 MPI_CODE = re.compile(r" {0,4}Exit code: {1,8}(\d{1,6})$", re.ASCII)
 # how each line begins that is a part of a table; most lines of a log are none
 TABULAR = re.compile(

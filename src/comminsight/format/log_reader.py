@@ -39,8 +39,8 @@ PLAIN: tuple[Pattern, ...] = (
 # one of these stands as a word in every line that is an event, or begins one of several lines
 GATES = frozenset(
     (
-        b"AER Aborted Avg Bus CANCELLED CUDA Duplicate EDAC Exit FAIL FAILED Failures Fatal "
-        b"Floating GIL Hardware Heartbeat Illegal Killed Mismatched NCCL NET NVRM Node "
+        b"ABORT AER Abort Aborted Avg Bus CANCELLED CUDA Duplicate EDAC Exit FAIL FAILED Failures "
+        b"Fatal Floating GIL Hardware Heartbeat Illegal Killed Mismatched NCCL NET NVRM Node "
         b"OOMKilled OUT PG PM Process RCCL Root SO SXid Segmentation Signal SocketImpl "
         b"Terminated Terminating Timed Traceback Xid async barrier blocked bnxt clients "
         b"closing closure collective collectives completion connectFullMesh currently death "

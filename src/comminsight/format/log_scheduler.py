@@ -72,6 +72,11 @@ PATTERNS = table(
      r"process rank (?P<task>\d{1,10}) with PID (?P<pid>\d{1,10}) on node "
      r"(?P<host>[\w.-]{1,255}) exited on signal (?P<signal>\d{1,3})(?: \("
      r"(?P<signal_name>[\w ]{1,40})\))?"),
+    (C.MPI_ABORT, "MPI_ABORT was invoked",
+     r"^MPI_ABORT was invoked on rank (?P<task>\d{1,10}) in communicator MPI_COMM_WORLD"),
+    (C.MPI_ABORT, "application called MPI_Abort",
+     r"Abort\((?P<exit_code>-?\d{1,10})\) on node \d{1,10} \(rank (?P<task>\d{1,10}) in comm 0\): "
+     r"application called MPI_Abort\(MPI_COMM_WORLD"),
     (C.SLURM_TASK_EXIT, "srun: error",
      rf"srun: error: (?P<host>[^\s:]{{1,1024}}): {TASKS}: Exited with exit code "
      rf"(?P<exit_code>\d{{1,6}})"),

@@ -121,6 +121,7 @@ class LogCode(StrEnum):
     LAUNCHER_EXIT = "launcher_exit"
     MPI_RANK_EXIT = "mpi_rank_exit"
     MPI_EXIT_CODE = "mpi_exit_code"
+    MPI_ABORT = "mpi_abort"
 
     KERNEL_XID = "kernel_xid"
     KERNEL_SXID = "kernel_sxid"

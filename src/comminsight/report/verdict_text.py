@@ -102,6 +102,14 @@ _HEADLINE_BY_EVIDENCE = (
 )
 
 
+# where no rank is named
+_HEADLINE_OF_NOBODY = {
+    Cause.LOAD_IMBALANCE: "headline.LOAD_MOVES",
+    Cause.PEER_UNREACHABLE: "headline.UNREACHABLE",
+    Cause.RANK_DEAD: "headline.NODE_FAILED",
+}
+
+
 def _headline_code(verdict: Verdict) -> tuple[str, dict[str, MessageParam]]:
     """The code, and what the evidence says beyond the verdict's own numbers.
 
@@ -114,12 +122,10 @@ def _headline_code(verdict: Verdict) -> tuple[str, dict[str, MessageParam]]:
             return code, said[evidence] if cause is Cause.NO_VERDICT else {}
     if verdict.cause is Cause.RANK_NOT_ENTERED and verdict.coverage.records_lost:
         return "headline.NOT_ENTERED_BY", {}
-    if verdict.cause is Cause.LOAD_IMBALANCE and not verdict.culprits:
-        return "headline.LOAD_MOVES", {}
+    if verdict.cause in _HEADLINE_OF_NOBODY and not verdict.culprits:
+        return _HEADLINE_OF_NOBODY[verdict.cause], {}
     if verdict.cause is Cause.JOB_KILLED and _have_all_failed(verdict):
         return "headline.JOB_FAILED", {}
-    if verdict.cause is Cause.PEER_UNREACHABLE and not verdict.culprits:
-        return "headline.UNREACHABLE", {}
     if is_open_link(verdict) and "evidence.run_slower" in said:
         return "headline.SLOW_RUN", said["evidence.run_slower"]
     if is_open_link(verdict) and "evidence.transfer" not in said:

@@ -182,7 +182,8 @@ def test_an_exit_code_without_its_table_names_no_rank() -> None:
     assert event.host == ""
 
 
-def test_the_report_of_mpirun_gives_the_task() -> None:
-    (event,) = read("  Process name: [[12711,1],3]", "  Exit code:    17")
+@pytest.mark.parametrize("name", ["[[12711,1],3]", "[prterun-node1-2345@1,3]"])
+def test_the_report_of_mpirun_gives_the_task(name: str) -> None:
+    (event,) = read(f"  Process name: {name}", "  Exit code:    17")
     assert (event.code, event.task, event.values) == (LogCode.MPI_EXIT_CODE, 3, {"exit_code": 17})
     assert (event.first_line, event.line) == (1, 2)

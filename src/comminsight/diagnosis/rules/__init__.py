@@ -51,6 +51,7 @@ from comminsight.diagnosis.rules.ras import ras_rule
 from comminsight.diagnosis.rules.rdma_memory import rdma_memory_rule
 from comminsight.diagnosis.rules.recorded import recorded_rule
 from comminsight.diagnosis.rules.roce_loss import roce_loss_rule
+from comminsight.diagnosis.rules.scheduler_ends import scheduler_ends_rule
 from comminsight.diagnosis.rules.serving import serving_rule
 from comminsight.diagnosis.rules.shared_memory import shared_memory_rule
 from comminsight.diagnosis.rules.slow_place import slow_place_rule
@@ -94,6 +95,7 @@ RULES: tuple[Rule, ...] = (
     chunk_latency_rule,
     p2p_off_rule,
     rank_ends_rule,
+    scheduler_ends_rule,
     logged_work_rule,
     log_hang_rule,
     monitored_barrier_rule,
