@@ -57,6 +57,10 @@ class CallGates:
     late_row: np.ndarray
     doubt: np.ndarray
 
+    def take(self, rows: np.ndarray) -> CallGates:
+        """The given rows; ``late_row`` still counts all of them."""
+        return CallGates(*(getattr(self, name)[rows] for name in self.__slots__))
+
 
 def call_gates(calls: MatchedCalls) -> CallGates:
     """The gates of all calls, on the clock of ``calls``."""

@@ -25,7 +25,9 @@ OpClass = tuple[int, str]  # op, label of the communicator
 @dataclass(frozen=True, slots=True)
 class ExposedOp:
     """The calls of one class. ``sizes`` and ``durations_ns`` are of each call, ``exposed_calls``
-    those with the most exposed time, the worst first."""
+    those with the most exposed time, the worst first. Of ``exposed_ns`` they waited ``late_ns`` for
+    members that entered later, most of it for ``late_rank`` (-1 for nobody), and ``transfer_ns``
+    were transfer; of the rest it is not known."""
 
     op: int
     comm_label: str
@@ -35,6 +37,9 @@ class ExposedOp:
     communication_ns: int
     exposed_ns: int
     exposed_calls: tuple[ExposedCall, ...]
+    late_ns: int = 0
+    transfer_ns: int = 0
+    late_rank: int = -1
 
     def fit(self) -> AlphaBeta | None:
         """Startup and rate by the fastest call of each size, which waited least; None with fewer

@@ -7,21 +7,17 @@ is transfer (see ``call_gates``). Summed over the calls this is the exposed time
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from msgspec.structs import replace
 
 from comminsight.analysis.call_gates import DOUBTS, KNOWN, CallGates
-from comminsight.analysis.exposed import ExposedOp
 from comminsight.analysis.exposure import Exposure, RankStep
 from comminsight.analysis.intervals import EMPTY, length_ns, united, without
 from comminsight.model.activity import Activity, ActivityKind
 from comminsight.model.exposed import (
-    ExposedCall,
     OwnerDoubt,
     OwnerExposed,
     OwnerKind,
@@ -60,7 +56,9 @@ def call_shares(
         rows[one.global_rank, one.step].append(row)
     shares = CallShares(*(np.zeros(len(calls), np.int64) for _ in range(3)))
     for place in found:
-        own = np.array(rows.get((place.global_rank, place.step), ()), np.int64)
+        if (place.global_rank, place.step) not in rows:
+            continue
+        own = np.array(rows[place.global_rank, place.step], np.int64)
         exposed = without(place.communication, place.hiding)
         low, high = _slices(start_ns[own], end_ns[own])
         gate = gates.gate_ns[own].clip(low, high)
@@ -184,43 +182,3 @@ def _stream(rank: int, stream: int, own: Sequence[Activity], hiding: np.ndarray)
         communication_ns=length_ns(communication),
         exposed_ns=length_ns(without(communication, hiding)),
     )
-
-
-def with_owners(
-    ops: Iterable[ExposedOp],
-    calls: Sequence[Activity],
-    gates: CallGates,
-    found: Iterable[Exposure],
-) -> list[ExposedOp]:
-    """The ops, whose worst calls say for whom they waited: of their exposed time, whether or not
-    others run beside them."""
-    rows = {_identity(one): row for row, one in enumerate(calls)}
-    sets = {(one.global_rank, one.step): without(one.communication, one.hiding) for one in found}
-    return [
-        dataclasses.replace(
-            one,
-            exposed_calls=tuple(
-                _with_owner(call, rows[_identity(call)], gates, sets) for call in one.exposed_calls
-            ),
-        )
-        for one in ops
-    ]
-
-
-def _identity(one: Activity | ExposedCall) -> tuple[int, ...]:
-    return one.global_rank, one.stream, one.start_ns, one.end_ns
-
-
-def _with_owner(
-    call: ExposedCall,
-    row: int,
-    gates: CallGates,
-    sets: Mapping[RankStep, np.ndarray],
-) -> ExposedCall:
-    late_rank, doubt = int(gates.late_rank[row]), int(gates.doubt[row])
-    if late_rank < 0:
-        return replace(call, doubt=DOUBTS[doubt] if doubt != KNOWN else None)
-    until_ns = min(max(int(gates.gate_ns[row]), call.start_ns), call.end_ns)
-    edges = below_ns(sets[call.global_rank, call.step], np.array([call.start_ns, until_ns]))
-    late_ns = int(edges[1] - edges[0])
-    return replace(call, late_rank=late_rank, late_ns=late_ns)

@@ -18,6 +18,7 @@ ADVICE_ALL_GATHER = "action.exposed_all_gather"
 ADVICE_REDUCE_SCATTER = "action.exposed_reduce_scatter"
 ADVICE_ALL_TO_ALL = "action.exposed_all_to_all"
 ADVICE_OTHER = "action.exposed_other"
+ADVICE_LATE = "action.exposed_late"
 ADVICE_STARTUP = "action.exposed_startup"
 ADVICE_FREQUENCY = "action.exposed_frequency"
 ADVICE_BANDWIDTH = "action.exposed_bandwidth"
@@ -44,6 +45,8 @@ CODES: dict[str, tuple[str, ...]] = {
     # what to look at first for a collective
     ADVICE_ALL_REDUCE: (), ADVICE_ALL_GATHER: (), ADVICE_REDUCE_SCATTER: (),
     ADVICE_ALL_TO_ALL: (), ADVICE_OTHER: (),
+    # much of its exposed time is waiting for members that enter later, most for one rank
+    ADVICE_LATE: ("ratio", "rank"),
     # what its time goes into
     ADVICE_STARTUP: ("ratio",),
     ADVICE_FREQUENCY: ("n_calls", "ratio"),

@@ -18,6 +18,7 @@ from comminsight.model.verdict import Message
 
 STARTUP_RATIO = 0.5  # of the time of a call: startup is most of it
 MANY_CALLS = 20  # in a step
+LATE_RATIO = 0.3  # of the exposed time: whoever enters late comes before the op
 ADVICE = {
     Op.ALL_REDUCE: codes.ADVICE_ALL_REDUCE, Op.ALL_GATHER: codes.ADVICE_ALL_GATHER,
     Op.REDUCE_SCATTER: codes.ADVICE_REDUCE_SCATTER, Op.ALL_TO_ALL: codes.ADVICE_ALL_TO_ALL,
@@ -42,6 +43,9 @@ def judged_op(one: ExposedOp, total_exposed_ns: int, *, is_compute_known: bool) 
         size_bytes=int(known.sum()),
         communication_ns=one.communication_ns,
         exposed_ns=one.exposed_ns,
+        late_ns=one.late_ns,
+        transfer_ns=one.transfer_ns,
+        late_rank=one.late_rank,
         share_ratio=one.exposed_ns / total_exposed_ns if total_exposed_ns else 0.0,
         overlap_ratio=hidden_ns / max(1, one.communication_ns) if is_compute_known else None,
         bound=bound,
@@ -72,6 +76,9 @@ def _share(startup_ns: float, size_bytes: int, rate_gbs: float) -> float:
 def _advice(one: ExposedOp, bound: Bound, ratio: float | None) -> Iterator[Message]:
     if not one.exposed_ns:
         return
+    late_ratio = one.late_ns / one.exposed_ns
+    if one.late_rank >= 0 and late_ratio >= LATE_RATIO:
+        yield message(codes.ADVICE_LATE, ratio=late_ratio, rank=one.late_rank)
     yield message(ADVICE.get(Op(one.op), codes.ADVICE_OTHER))
     if ratio is None or bound is Bound.UNKNOWN:
         return

@@ -72,6 +72,9 @@ class OpExposure(msgspec.Struct, frozen=True, kw_only=True):
     ``communication_ns`` and ``exposed_ns`` count each instant of a rank once within the op; two ops
     at one time have it both. ``share_ratio`` is of the exposed time of all ops. ``overlap_ratio``
     is None where compute is not known. ``calls`` are those with the most exposed time.
+
+    Of ``exposed_ns`` the calls waited ``late_ns`` for members that entered later, most of it for
+    ``late_rank`` (-1: for nobody), and ``transfer_ns`` were transfer; of the rest it is not known.
     """
 
     op: str
@@ -83,6 +86,9 @@ class OpExposure(msgspec.Struct, frozen=True, kw_only=True):
     communication_ns: int
     exposed_ns: int
     share_ratio: float
+    late_ns: int = 0
+    transfer_ns: int = 0
+    late_rank: int = -1
     overlap_ratio: float | None = None
     bound: Bound = Bound.UNKNOWN
     startup_ratio: float | None = None  # of the time of a call of the median size

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from comminsight.analysis.activity_gates import activity_gates, members_of
 from comminsight.analysis.exposed import ExposedOp, exposed_ops, exposed_ranks, exposed_steps
-from comminsight.analysis.exposed_owners import call_shares, owners, parts, streams, with_owners
+from comminsight.analysis.exposed_owners import call_shares, owners, parts, streams
 from comminsight.analysis.exposure import exposures, imbalance_ratio
+from comminsight.analysis.op_owners import with_owners
 from comminsight.diagnosis import codes_exposed as codes
 from comminsight.diagnosis.chain import op_name
 from comminsight.diagnosis.codes import message
@@ -98,7 +99,8 @@ def exposed_report(
     activities = _common_labels(activities)
     found = exposures(activities)
     shares = call_shares(calls, gates, found)
-    ops = with_owners(exposed_ops(activities, found), calls, gates, found)
+    classes = [(one.op, one.comm_label) for one in _communications(activities)]
+    ops = with_owners(exposed_ops(activities, found), calls, classes, gates, found)
     ranks = exposed_ranks(activities, found, infers_compute=bool(recorded and recorded.has_steps))
     is_compute_known = any(len(one.compute) for one in found)
     total_ns = sum(one.exposed_ns for one in ops)

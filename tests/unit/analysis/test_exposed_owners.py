@@ -14,10 +14,10 @@ from comminsight.analysis.exposed_owners import (
     owners,
     parts,
     streams,
-    with_owners,
 )
 from comminsight.analysis.exposure import exposures
 from comminsight.analysis.intervals import length_ns, united
+from comminsight.analysis.op_owners import with_owners
 from comminsight.model.activity import Activity, ActivityKind
 from comminsight.model.exposed import OwnerDoubt, OwnerKind
 from comminsight.model.ops import Op
@@ -99,6 +99,14 @@ def test_shares_are_those_of_the_grid_and_add_up(
     owned = owners(made, gates, shares)
     assert sum(one.exposed_ns for one in owned) == exposed_ns
     assert sum(one.exposed_ns for one in parts([one.phase for one in made], shares)) == exposed_ns
+    classes = [(one.op, one.comm_label) for one in made]
+    for op in with_owners(exposed_ops(every, found), made, classes, gates, found):
+        unknown_ns = op.exposed_ns - op.late_ns - op.transfer_ns
+        assert unknown_ns >= 0
+        assert unknown_ns == sum(
+            shares.wait_ns[n] for n in range(len(made)) if gates.doubt[n] != KNOWN
+        )
+        assert (op.late_rank == LATE_RANK) == (op.late_ns > 0)
     for one in owned:
         assert 0 <= one.alone_ns <= one.exposed_ns
         assert (one.global_rank >= 0) == (one.kind is OwnerKind.LATE)
@@ -148,9 +156,12 @@ def test_the_worst_calls_say_for_whom_they_waited() -> None:
         doubt=np.array([KNOWN, DOUBTS.index(OwnerDoubt.CLOCKS)]),
     )
     found = exposures(every)
-    (op,) = with_owners(exposed_ops(every, found), made, gates, found)
+    classes = [(one.op, one.comm_label) for one in made]
+    (op,) = with_owners(exposed_ops(every, found), made, classes, gates, found)
     first, second = op.exposed_calls
     assert (first.late_rank, first.late_ns, first.doubt) == (3, 20 * US, None)
+    assert (op.late_rank, op.late_ns, op.transfer_ns) == (3, 20 * US, 20 * US)
+    assert op.exposed_ns == 60 * US  # of the second call nothing is known
     assert (second.late_rank, second.late_ns, second.doubt) == (-1, 0, OwnerDoubt.CLOCKS)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from comminsight.analysis.exposed import exposed_ops
@@ -67,3 +69,22 @@ def test_few_sizes_tell_no_bound(sizes: list[int]) -> None:
 )
 def test_advice_follows_the_collective(op: Op, code: str) -> None:
     assert judged(calls(op, [KB], 1)).advice[0].code == code
+
+
+@pytest.mark.parametrize(
+    ("late_ratio", "late_rank", "is_told"),
+    [(0.3, 5, True), (0.29, 5, False), (1.0, 0, True), (0.0, -1, False)],
+)
+def test_lateness_comes_before_the_advice_for_the_op(
+    late_ratio: float, late_rank: int, is_told: bool
+) -> None:
+    trace = calls(Op.ALL_REDUCE, [KB], 10)
+    (one,) = exposed_ops(trace, exposures(trace))
+    late_ns = round(one.exposed_ns * late_ratio)
+    found = judged_op(
+        replace(one, late_ns=late_ns, late_rank=late_rank), one.exposed_ns, is_compute_known=True
+    )
+    late = [message.params for message in found.advice if message.code == codes.ADVICE_LATE]
+    assert late == ([{"ratio": pytest.approx(late_ratio), "rank": late_rank}] if is_told else [])
+    assert found.advice[0].code == (codes.ADVICE_LATE if is_told else codes.ADVICE_ALL_REDUCE)
+    assert (found.late_ns, found.late_rank) == (late_ns, late_rank)

@@ -55,6 +55,8 @@ def test_the_late_rank_has_most_and_made_its_lateness_itself(layout: SimLayout, 
     report = exposed_in_run(run_of(layout, late))
     assert adds_up(report)
     sums = late_ns(report)
+    waits = [one for one in report.ops if one.late_rank == late and one.late_ns]
+    assert max(waits, key=lambda one: one.late_ns).advice[0].code == "action.exposed_late"
     n_victims = layout.world_size - 1 if layout.pp == 1 else 1
     assert sums[late] == max(sums.values())
     assert sums[late] >= 0.8 * LATE_NS * n_victims
