@@ -63,10 +63,11 @@ def call_shares(
         low, high = _slices(start_ns[own], end_ns[own])
         gate = gates.gate_ns[own].clip(low, high)
         alone = gates.alone_ns[own].clip(low, gate)
-        at_gate = below_ns(exposed, gate)
-        shares.wait_ns[own] = at_gate - below_ns(exposed, low)
-        shares.alone_ns[own] = at_gate - below_ns(exposed, alone)
-        shares.move_ns[own] = below_ns(exposed, high) - at_gate
+        edges = np.concatenate([low, alone, gate, high])
+        at_low, at_alone, at_gate, at_high = below_ns(exposed, edges).reshape(4, -1)
+        shares.wait_ns[own] = at_gate - at_low
+        shares.alone_ns[own] = at_gate - at_alone
+        shares.move_ns[own] = at_high - at_gate
     return shares
 
 
