@@ -25,7 +25,7 @@ SUSPECT_HIT_RATIO = 0.5
 SUSPECT_SHARE = 4  # one rank in so many may be suspect at once; the rest say what chance is
 FALSE_ALARM_RATE = 1e-4  # per run, over all ranks and windows
 WINDOW_FALSE_ALARM_RATE = 0.05  # where to look, not what to believe
-INTERMITTENT_FALSE_ALARM_RATE = 1e-3
+INTERMITTENT_FALSE_ALARM_RATE = 1e-4
 
 
 class Recurrence(StrEnum):
