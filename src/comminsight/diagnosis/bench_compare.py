@@ -28,7 +28,7 @@ def compare_records(first: BenchRecord, second: BenchRecord) -> Comparison:
     wanders by itself, and below ``ALPHA`` shared by the rows.
 
     No verdict for fewer than ``MIN_REPEATS`` repeats, and none on any row where what was measured,
-    how, or on what differs, a launch failed, or another algorithm than before was seen.
+    how, or on what differs, where another algorithm was asked for, or where a launch failed.
     """
     differs = tuple(_differences(first, second))
     before, after = _rows(first), _rows(second)
