@@ -91,6 +91,17 @@ def stamp_error_ns(ranks: Sequence[RankTrace]) -> int:
     return 2 * max(errors, default=0)
 
 
+def apart_at_most_ns(ranks: Sequence[RankTrace], clocks: ClockOffsets) -> int:
+    """By how much two stamps of ``ranks`` may be apart though they are at once: what the clocks of
+    the two least known nodes leave open together, and ``stamp_error_ns``. ``UNBOUNDED_NS`` where
+    nothing joins a node to the others."""
+    boots = {rank.session.boot_id for rank in ranks}
+    if len(boots) > 1 and not boots <= clocks.error_ns.keys():
+        return UNBOUNDED_NS
+    widest = sorted((clocks.error_ns.get(boot, 0) for boot in boots), reverse=True)
+    return min(sum(widest[:2]) + stamp_error_ns(ranks), UNBOUNDED_NS)
+
+
 def estimate_clocks(ranks: Sequence[RankTrace]) -> ClockOffsets:
     """Offsets of every boot id that collectives connect to the first one, with uncertainty.
 

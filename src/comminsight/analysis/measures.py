@@ -11,7 +11,12 @@ import numpy as np
 from comminsight.analysis.alignment import AlignedStep, align_steps
 from comminsight.analysis.batches import share_layout
 from comminsight.analysis.blame import Blame, blame
-from comminsight.analysis.clock import estimate_clocks, stamp_error_ns, wall_clocks
+from comminsight.analysis.clock import (
+    apart_at_most_ns,
+    estimate_clocks,
+    stamp_error_ns,
+    wall_clocks,
+)
 from comminsight.analysis.columns import Cut, OpColumns, OpSource, cut_columns, op_source
 from comminsight.analysis.hidden import hidden_ratio, untimed_ratio
 from comminsight.analysis.matching import Instances, match_ops
@@ -32,12 +37,14 @@ _LOOK_BACK = 16  # ops before a step among which its entry instant is sought
 
 @dataclass(frozen=True, slots=True)
 class RunSources:
-    """Every session's ops on one clock, to be cut into steps; build once."""
+    """Every session's ops on one clock, to be cut into steps; build once. ``apart_ns``: so far may
+    two ranks seem apart that are at once, UNBOUNDED_NS where nothing joins their clocks."""
 
     trace: RunTrace
     clock_error_ns: int
     global_ranks: tuple[int, ...]
     sessions: dict[str, OpSource]
+    apart_ns: int = 0
 
 
 def run_sources(trace: RunTrace, clock: Clock = "aligned") -> RunSources:
@@ -54,9 +61,10 @@ def run_sources(trace: RunTrace, clock: Clock = "aligned") -> RunSources:
         source = op_source(rank, number, trace.communicators, clocks, domain)
         sessions[rank.session.session_id] = source
     error_ns = aligned.max_error_ns + stamp_error_ns(trace.ranks)
+    apart_ns = apart_at_most_ns(trace.ranks, aligned)
     if clock == "raw":
         error_ns += _disagreement_ns(clocks, aligned)
-    return RunSources(trace, error_ns, global_ranks, sessions)
+    return RunSources(trace, error_ns, global_ranks, sessions, apart_ns)
 
 
 def step_instances(run: RunSources, step: AlignedStep) -> tuple[Instances, np.ndarray]:

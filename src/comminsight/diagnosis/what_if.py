@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from comminsight.model.event import UNBOUNDED_NS
 from comminsight.model.verdict import Message
 
 MIN_STEPS = 5
@@ -14,6 +15,7 @@ NO_PEERS = "what_if.no_peers"
 WIDE = "what_if.wide"
 MAY_WAIT = "what_if.may_wait"
 CLOCK = "what_if.clock"
+NO_CLOCK = "what_if.no_clock"
 LEAST_RATIO = 0.01  # of the step: a part that gains less is not waited for by much
 
 
@@ -26,12 +28,14 @@ def cannot_tell(
     Wide bounds around a large gain still say that there is one: it is the gain that must be larger
     than what is not known about it. ``idle_ns`` is time of other ranks that may be a wait for this
     part, in something that was not recorded. A gain below the ``clock_error_ns`` of ranks that are
-    compared across nodes may be nothing but that error.
+    compared across nodes may be nothing but that error; UNBOUNDED_NS where nothing bounds it.
     """
     if n_steps < MIN_STEPS:
         return Message(FEW_STEPS, {"n_steps": n_steps, "n_needed": MIN_STEPS})
     if not has_peers:
         return Message(NO_PEERS, {})
+    if clock_error_ns >= UNBOUNDED_NS:
+        return Message(NO_CLOCK, {})
     if clock_error_ns > expected_ns and high_ns >= LEAST_RATIO * step_ns:
         return Message(CLOCK, {"error_ns": clock_error_ns})
     width_ns = high_ns - low_ns

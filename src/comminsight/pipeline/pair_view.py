@@ -71,7 +71,7 @@ def rank_pairs(
         step_view=step_view,
         n_steps=len(whole),
         n_incomplete=len(windows) - len(whole),
-        clock_error_ns=run.clock_error_ns,
+        clock_error_ns=run.apart_ns,
         culprits=tuple(_rows(run, culprits, top)),
         victims=tuple(_rows(run, victims, top)),
         n_culprits=len(culprits),

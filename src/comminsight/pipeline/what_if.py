@@ -64,7 +64,7 @@ def what_if(
     everything = _Tried(Part(), PartKind.ALL, ranks=sources.global_ranks)
     all_gain = engine.gain_of_all([tried.part for tried in parts])
     rows = [
-        _row(tried, gain, engine, sources.clock_error_ns)
+        _row(tried, gain, engine, sources.apart_ns)
         for tried, gain in zip([everything, *parts], [all_gain, *gains], strict=True)
     ]
     return WhatIfReport(
@@ -166,6 +166,8 @@ def _named(sources: RunSources, own: Sequence[int]) -> tuple[int, ...]:
 
 
 def _row(tried: _Tried, gain: Gain, engine: WhatIf, clock_error_ns: int) -> WhatIfRow:
+    """The row; its bounds leave room for what the clocks of the nodes leave open."""
+    step_ns = round(engine.step_ns())
     reason = cannot_tell(
         gain.low_ns, gain.expected_ns, gain.high_ns, step_ns=engine.step_ns(),
         n_steps=engine.n_steps, has_peers=tried.has_peers,
@@ -175,8 +177,9 @@ def _row(tried: _Tried, gain: Gain, engine: WhatIf, clock_error_ns: int) -> What
         kind=tried.kind, name=tried.name, ranks=tried.ranks,
         sender=tried.link.sender if tried.link else -1,
         receiver=tried.link.receiver if tried.link else -1,
-        low_ns=round(gain.low_ns), expected_ns=round(gain.expected_ns),
-        high_ns=round(gain.high_ns), cannot_tell=reason,
+        low_ns=max(0, round(gain.low_ns) - clock_error_ns), expected_ns=round(gain.expected_ns),
+        high_ns=max(round(gain.high_ns), min(round(gain.high_ns) + clock_error_ns, step_ns)),
+        cannot_tell=reason,
     )  # fmt: skip
 
 

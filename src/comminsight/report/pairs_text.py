@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from comminsight.model.event import UNBOUNDED_NS
 from comminsight.model.pairs_view import PairRow, RankPairs
 from comminsight.report import numbers
 from comminsight.report.page import Column, Page
@@ -66,5 +67,7 @@ def _limits(page: Page, view: RankPairs) -> Iterator[str]:
     yield from (words.message(one) for one in view.missing)
     if view.n_incomplete:
         yield words.text("note.pairs_incomplete", rank=view.global_rank, n=view.n_incomplete)
-    if view.clock_error_ns:
+    if view.clock_error_ns >= UNBOUNDED_NS:
+        yield words.text("note.pairs_no_clock")
+    elif view.clock_error_ns:
         yield words.text("note.pairs_clock", clock_error_ns=view.clock_error_ns)

@@ -9,6 +9,8 @@ from comminsight.analysis.measures import run_sources, step_instances
 from comminsight.analysis.waits import pairs_of
 from comminsight.diagnosis import codes
 from comminsight.errors import InputError
+from comminsight.model.event import UNBOUNDED_NS
+from comminsight.model.trace import ClockOffsets
 from comminsight.pipeline.pair_view import rank_pairs
 from comminsight.sim import LateRank, SimLayout, ddp_layout, megatron_layout, run_trace, simulate
 
@@ -102,3 +104,19 @@ def test_no_such_rank_or_step():
         pairs(trace, aligned, 9)
     with pytest.raises(InputError, match="no step 77"):
         pairs(trace, aligned, 1, step=77)
+
+
+@pytest.mark.parametrize(
+    ("errors_ns", "clock_error_ns"),
+    [((0, 0, 0), 0), ((0, 40, 0), 40), ((0, 40, 70), 110), ((0, 40), UNBOUNDED_NS)],
+)
+def test_waits_are_told_with_what_the_clocks_of_two_nodes_leave_open(
+    errors_ns: tuple[int, ...], clock_error_ns: int
+) -> None:
+    trace, aligned = played(ddp_layout(24))
+    boots = list(dict.fromkeys(rank.session.boot_id for rank in trace.ranks))
+    assert len(boots) == 3
+    errors = dict(zip(boots, errors_ns, strict=False))
+    clocks = ClockOffsets({boot: trace.clocks.offset_ns[boot] for boot in errors}, errors)
+    view = pairs(dataclasses.replace(trace, clocks=clocks), aligned, 0)
+    assert view.clock_error_ns == clock_error_ns

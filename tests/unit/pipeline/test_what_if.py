@@ -8,7 +8,8 @@ from functools import cache
 import pytest
 
 from comminsight.analysis.alignment import align_steps
-from comminsight.model.trace import RunTrace
+from comminsight.diagnosis.what_if import NO_CLOCK
+from comminsight.model.trace import ClockOffsets, RunTrace
 from comminsight.model.verdict import Coverage
 from comminsight.model.what_if import PartKind, WhatIfReport, WhatIfRow
 from comminsight.pipeline import what_if as module
@@ -110,3 +111,36 @@ def test_many_steps_are_taken_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None
     chosen = [step.step for step in chosen_steps(align_steps(trace), 2)]
     assert chosen == [*range(1, 9), *range(52, 60)]
     assert SAMPLED in {message.code for message in report_of(trace).missing}
+
+
+def with_clock_error(trace: RunTrace, error_ns: int, *, n_joined: int = 99) -> RunTrace:
+    boots = list(dict.fromkeys(rank.session.boot_id for rank in trace.ranks))[:n_joined]
+    errors = {boot: error_ns if n else 0 for n, boot in enumerate(boots)}
+    known = {boot: trace.clocks.offset_ns[boot] for boot in boots}
+    return dataclasses.replace(trace, clocks=ClockOffsets(known, errors))
+
+
+@cache
+def played() -> RunTrace:
+    return run_trace(simulate(LAYOUT, steps=10, seed=1, faults=[LateRank(5, 15 * MS)]))
+
+
+@pytest.mark.parametrize("error_ns", [0, 1_000, MS, 20 * MS])
+def test_bounds_grow_with_what_the_clocks_of_the_nodes_leave_open(error_ns: int) -> None:
+    exact = report_of(with_clock_error(played(), 0))
+    found = report_of(with_clock_error(played(), error_ns))
+    apart_ns = 2 * error_ns  # two nodes, each within it of the first
+    assert [(row.kind, row.ranks) for row in found.rows] == [
+        (row.kind, row.ranks) for row in exact.rows
+    ]
+    for row, before in zip(found.rows, exact.rows, strict=True):
+        assert row.low_ns == max(0, before.low_ns - apart_ns)
+        assert row.high_ns == max(before.high_ns, min(before.high_ns + apart_ns, found.step_ns))
+
+
+def test_nothing_is_told_where_nothing_joins_the_clocks() -> None:
+    found = report_of(with_clock_error(played(), 0, n_joined=2))
+    told = {row.cannot_tell.code for row in found.rows if row.cannot_tell is not None}
+    assert all(row.cannot_tell is not None for row in found.rows)
+    assert NO_CLOCK in told
+    assert all((row.low_ns, row.high_ns) == (0, found.step_ns) for row in found.rows)
