@@ -79,5 +79,10 @@ def _errors_ns(run: RunSources, found: Instances, n_rows: Sequence[int]) -> np.n
     high = np.full(found.n_instances, -1)
     np.minimum.at(low, found.instance, boot)
     np.maximum.at(high, found.instance, boot)
-    one_node_ns, nodes_ns = stamp_error_ns(run.trace.ranks), 2 * run.clock_error_ns
-    return np.where(low == high, one_node_ns, nodes_ns)
+    return np.where(low == high, stamp_error_ns(run.trace.ranks), widest_error_ns(run))
+
+
+def widest_error_ns(run: RunSources) -> int:
+    """How far the clocks of any two ranks may be apart: those of two nodes each to the first."""
+    n_boots = len({rank.session.boot_id for rank in run.trace.ranks})
+    return run.clock_error_ns * (2 if n_boots > 1 else 1)

@@ -17,7 +17,7 @@ from comminsight.model.exposed import OwnerDoubt
 from comminsight.model.ops import Op, TimingSource
 from comminsight.model.step import PhaseKind, StepSummary
 from comminsight.model.trace import RankTrace, RunTrace
-from comminsight.pipeline.exposed_instances import matched_records
+from comminsight.pipeline.exposed_instances import matched_records, widest_error_ns
 
 # what a rank does, then what lies over that; kinds of one line are never at once
 _PHASES = (
@@ -98,7 +98,7 @@ def recorded_calls(trace: RunTrace) -> RecordedCalls:
         n_late_seen=sum(
             _n_late_seen(one, own_ns) for one, own_ns in zip(sessions, ends_ns, strict=True)
         ),
-        clock_error_ns=run.clock_error_ns if len(trace.ranks) > 1 else None,
+        clock_error_ns=widest_error_ns(run) if len(trace.ranks) > 1 else None,
         has_steps=any(trace.steps.values()),
     )
 
