@@ -6,13 +6,16 @@ refuses everything but reading columns. Tables and columns that are absent are t
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 from urllib.parse import quote
 
 from comminsight.errors import InputError
+from comminsight.format.regular_file import open_regular
 
 MAGIC = b"SQLite format 3\x00"
 MAX_VALUE_BYTES = 1 << 24
@@ -36,9 +39,9 @@ class SqliteFile:
     def __init__(self, path: str, *, next_step: str) -> None:
         self._path, self._next_step = path, next_step
         self._n_steps = 0
+        self._held = self._opened()
         try:
-            place = f"file:{quote(path)}?mode=ro&immutable=1"
-            self._base = sqlite3.connect(place, uri=True, isolation_level=None)
+            self._base = sqlite3.connect(self._place(), uri=True, isolation_level=None)
             self._base.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
             self._base.text_factory = _text
             self._base.set_progress_handler(self._step, STEP_SIZE)
@@ -47,7 +50,24 @@ class SqliteFile:
             self.tables = {str(name): self._columns(str(name)) for (name,) in names.fetchall()}
             self._base.set_authorizer(_authorize)
         except _UNREADABLE as error:
+            self._held.close()
             raise self._refused(error) from error
+
+    def _opened(self) -> BinaryIO:
+        """The file itself: SQLite opens by name, and would wait for whoever writes to a pipe that
+        took the place of a file."""
+        try:
+            held = open_regular(Path(self._path))
+        except OSError as error:
+            raise self._refused(error) from error
+        if held is None:
+            raise InputError("is no file", path=self._path, next_step=self._next_step)
+        return held
+
+    def _place(self) -> str:
+        own = f"/proc/self/fd/{self._held.fileno()}"
+        place = own if os.path.exists(own) else self._path
+        return f"file:{quote(place)}?mode=ro&immutable=1"
 
     def __enter__(self) -> Self:
         return self
@@ -59,6 +79,7 @@ class SqliteFile:
         where: TracebackType | None,
     ) -> None:
         self._base.close()
+        self._held.close()
 
     def rows(self, table: str, columns: Sequence[str], *, limit: int) -> Iterator[tuple[Any, ...]]:
         """The rows of ``columns``, None in those that the table lacks; none where there is no such

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -123,3 +124,14 @@ def test_views_and_other_files_are_not_followed(tmp_path: Path) -> None:
             list(base.rows("StringIds", ("id",), limit=1))
         with pytest.raises(Exception, match=r"prohibited|not authorized"):
             base._base.execute("ATTACH DATABASE 'x' AS y")
+
+
+def test_a_pipe_in_the_place_of_a_database_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.sqlite")
+    with pytest.raises(InputError, match=r"a\.sqlite: is no file"):
+        SqliteFile(str(tmp_path / "a.sqlite"), next_step=NEXT_STEP)
+
+
+def test_a_database_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"a\.sqlite: .*can be read: .*No such"):
+        SqliteFile(str(tmp_path / "a.sqlite"), next_step=NEXT_STEP)
