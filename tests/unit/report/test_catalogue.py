@@ -19,6 +19,18 @@ def test_both_languages_have_the_same_codes_and_parameters() -> None:
     assert differing == []
 
 
+def test_an_op_has_one_name_in_chinese() -> None:
+    """算子, as the glossary says; 操作 is what a person or a proxy thread does."""
+    zh = catalogue("zh")
+    others = ("proxy 操作", "操作者")
+    odd = {
+        code
+        for code in zh.templates
+        if "操作" in (text := zh.text(code)) and not any(word in text for word in others)
+    }
+    assert odd == {"column.action", "error.no_action"}
+
+
 def test_chinese_is_not_left_in_english() -> None:
     """Sentences (three English words or more) must have been translated."""
     en, zh = catalogue("en"), catalogue("zh")
