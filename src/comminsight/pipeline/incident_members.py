@@ -16,6 +16,7 @@ from comminsight.format.expanding import expanded_bytes
 from comminsight.format.layout import SEGMENT_MAGIC
 from comminsight.format.log_lines import UTF16, blocks
 from comminsight.format.log_reader import LogReader
+from comminsight.format.nccl_tests_json import is_nccl_tests_json
 from comminsight.format.ras import is_ras, parse_ras
 from comminsight.format.regular_file import read_regular
 from comminsight.format.rewrite import (
@@ -150,8 +151,11 @@ def _text(data: bytes, rewrite: Rewrite, part: Part) -> bytes | None:
         try:
             document = msgspec.json.decode(data)
         except UNREADABLE:
-            pass  # lines of JSON, or a log that begins with a bracket
+            if is_nccl_tests_json(data[:HEAD_BYTES]):  # cut, after the whole environment
+                return None
         else:
+            if is_nccl_tests_json(data[:HEAD_BYTES]):
+                document.pop("env", None)
             return _encoded(rewritten(document, rewrite), part)
     if form_of(data[:HEAD_BYTES]) is FileForm.UNKNOWN:
         return None

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
+from comminsight.format.nccl_tests_json import parse_nccl_tests_json
+from comminsight.pipeline.incident_members import Masking, Part, PartKind, written_part
 from comminsight.pipeline.masking import Masker
 from tests.builders.log_job import job
 from tests.builders.logs import samples
+from tests.unit.format.test_nccl_tests_json import report as json_report
+from tests.unit.format.test_nccl_tests_json import result as json_result
 
 
 def masked(text: str, *learnt: tuple[str, str]) -> str:
@@ -109,3 +114,25 @@ def test_the_time_grows_with_the_text_and_no_faster(piece: str) -> None:
     began_s = time.perf_counter()
     masked(text)
     assert time.perf_counter() - began_s < 20
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_the_environment_in_results_of_nccl_tests_is_left_out(
+    tmp_path: Path, is_whole: bool
+) -> None:
+    """A file that was cut is left out as a whole: nothing tells where its environment ends."""
+    text = json_report(json_result(1 << 20))
+    path = tmp_path / "a.json"
+    path.write_text(text if is_whole else text[: text.index("config")])
+    part, masking = Part("a.json", path, PartKind.TEXT), Masking(Masker())
+    masking.learn(part)
+    written = written_part(part, masking)
+    if not is_whole:
+        assert written is None
+        return
+    assert written is not None
+    assert b"secret" not in written
+    assert b"gpu0" not in written
+    found = parse_nccl_tests_json(written.decode())
+    assert [row.busbw_gbs for row in found.rows] == [187.5]
+    assert len(found.hosts) == 2
