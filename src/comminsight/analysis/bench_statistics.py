@@ -24,8 +24,12 @@ def bus_factor(collective: str, n_ranks: int) -> float:
     return 1.0
 
 
-def bench_row(collective: str, payload_bytes: int, rank_ms: Sequence[Sequence[float]]) -> BenchRow:
-    """The row of ``rank_ms`` [rank][repeat]; repeats that a rank lacks are left out.
+def bench_row(
+    collective: str, payload_bytes: int, rank_ms: Sequence[Sequence[float]],
+    preemptions: Sequence[Sequence[int]] = (),
+) -> BenchRow:  # fmt: skip
+    """The row of ``rank_ms`` and ``preemptions`` [rank][repeat]; repeats that a rank lacks are left
+    out.
 
     algbw is size over median time; the size of all_gather is that of its whole result.
     """
@@ -40,12 +44,19 @@ def bench_row(collective: str, payload_bytes: int, rank_ms: Sequence[Sequence[fl
         effective_payload_gbps=gbps, algbw_gbps=algbw,
         busbw_gbps=algbw * bus_factor(collective, len(rank_ms)),
         max_rank_ms=tuple(slowest), rank_ms=tuple(tuple(times) for times in rank_ms),
+        preempted_repeats=sum(map(any, zip(*preemptions, strict=False))) if preemptions else -1,
     )  # fmt: skip
 
 
 def shape_of(rows: Sequence[BenchRow]) -> Shape:
-    """Knee and plateau of one collective's rows; None where the payloads do not show it."""
+    """Knee and plateau of one collective's rows; None where the payloads do not show it, and where
+    ranks waited for a core."""
     ordered = sorted(rows, key=lambda row: row.payload_bytes_per_rank)
+    if any(row.is_disturbed for row in ordered):
+        return Shape(
+            collective=ordered[0].collective, latency_knee_bytes=None, plateau_from_bytes=None,
+            plateau_gbps=None,
+        )  # fmt: skip
     best = max(row.effective_payload_gbps for row in ordered)
     near = [row for row in ordered if row.effective_payload_gbps >= PLATEAU_RATIO * best]
     is_flat = len(near) > 1 and near == ordered[-len(near) :]

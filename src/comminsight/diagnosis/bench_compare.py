@@ -27,8 +27,9 @@ def compare_records(first: BenchRecord, second: BenchRecord) -> Comparison:
     """Every row of both: slower or faster only beyond ``EFFECT_RATIO`` and beyond what one launch
     wanders by itself, and below ``ALPHA`` shared by the rows.
 
-    No verdict for fewer than ``MIN_REPEATS`` repeats, and none on any row where what was measured,
-    how, or on what differs, where another algorithm was asked for, or where a launch failed.
+    No verdict for fewer than ``MIN_REPEATS`` repeats or where ranks waited for a core, and none on
+    any row where what was measured, how, or on what differs, where another algorithm was asked for,
+    or where a launch failed.
     """
     differs = tuple(_differences(first, second))
     before, after = _rows(first), _rows(second)
@@ -62,7 +63,8 @@ def _change(one: BenchRow, other: BenchRow, alpha: float) -> RowChange:
     ratio = other.median_max_rank_ms / one.median_max_rank_ms
     p_value = permutation_p(one.max_rank_ms, other.max_rank_ms)
     threshold = max(EFFECT_RATIO, _wander(one.max_rank_ms), _wander(other.max_rank_ms))
-    if min(len(one.max_rank_ms), len(other.max_rank_ms)) < MIN_REPEATS:
+    is_short = min(len(one.max_rank_ms), len(other.max_rank_ms)) < MIN_REPEATS
+    if is_short or one.is_disturbed or other.is_disturbed:
         change = Change.NO_VERDICT
     elif p_value > alpha or 1 / threshold < ratio < threshold:
         change = Change.SAME

@@ -29,7 +29,7 @@ from comminsight.model.bench import (
 from comminsight.probe.bench_commands import BINDINGS
 from comminsight.probe.bench_refusal import refuse_impossible, refuse_unknown
 from comminsight.probe.bench_rounds import Launch, run_in_rounds
-from comminsight.probe.bench_turns import TIMES
+from comminsight.probe.bench_turns import TIMES, Timed
 
 Seen = tuple[Observed, ...] | str
 READERS: dict[str, Callable[[str], Seen]] = {
@@ -127,11 +127,15 @@ def _lines(path: Path) -> list[bytes]:
 
 
 def _rows(plan: BenchPlan, ranks: list[list[bytes]]) -> list[BenchRow]:
-    times = [[msgspec.json.decode(line, type=list[float]) for line in rank] for rank in ranks]
+    read = [[msgspec.json.decode(line, type=list[Timed]) for line in rank] for rank in ranks]
     return [
-        bench_row(name, n * ITEM_BYTES[plan.dtype], [[one[case] for one in rank] for rank in times])
+        bench_row(
+            name, n * ITEM_BYTES[plan.dtype],
+            [[repeat[case][0] for repeat in rank] for rank in read],
+            [[repeat[case][1] for repeat in rank] for rank in read],
+        )
         for case, (name, n) in enumerate(plan.cases())
-    ]
+    ]  # fmt: skip
 
 
 def _profile(heads: list[dict[str, object]]) -> dict[str, str]:

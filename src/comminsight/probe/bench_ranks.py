@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import msgspec
 
 from comminsight.model.bench import BenchPlan
-from comminsight.probe.bench_turns import turns_of
+from comminsight.probe.bench_turns import Timed, timed, turns_of
 
 with contextlib.suppress(ModuleNotFoundError):  # the launch refuses a Python without it
     import torch
@@ -52,16 +51,13 @@ def _around(into: torch.Tensor, data: torch.Tensor, rank: int, n_ranks: int) -> 
         pending.wait()
 
 
-def timed_ms(call: Callable[[], Any], device: torch.device) -> float:
-    """Milliseconds of one call, begun after a barrier; with a GPU until its work is done."""
+def timed_alike(call: Callable[[], Any], device: torch.device) -> Timed:
+    """One call, begun after a barrier; with a GPU until its work is done."""
     dist.barrier()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    start_ns = time.perf_counter_ns()
-    call()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return (time.perf_counter_ns() - start_ns) / 1e6
+    if device.type != "cuda":
+        return timed(call)
+    torch.cuda.synchronize(device)
+    return timed(call, lambda: torch.cuda.synchronize(device))
 
 
 def halves_agree(plan: BenchPlan, device: torch.device) -> bool:
@@ -104,10 +100,10 @@ def main(plan_path: str, out: str) -> None:
     agree = halves_agree(plan, device) if does_halves else None
     with turns_of(Path(out), dist.get_rank()) as turns:
         for is_counted in turns.begin(head_of(device, agree=agree)):
-            timed_ms(calls[0], device)  # the first call after a rest is slow
-            times = [timed_ms(call, device) for call in calls]
+            timed_alike(calls[0], device)  # the first call after a rest is slow
+            measured = [timed_alike(call, device) for call in calls]
             if is_counted:
-                turns.keep(times)
+                turns.keep(measured)
     dist.destroy_process_group()
 
 

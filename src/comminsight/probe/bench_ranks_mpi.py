@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from mpi4py import MPI
 
 from comminsight.format.openmpi_algorithm import DONE, MARK
 from comminsight.model.bench import BenchPlan
-from comminsight.probe.bench_turns import turns_of
+from comminsight.probe.bench_turns import Timed, timed, turns_of
 
 Call = tuple[str, Callable[[], Any]]
 WORLD = MPI.COMM_WORLD
@@ -48,13 +47,15 @@ def calls_of(name: str, n: int, dtype: str) -> list[Call]:
     return calls[name]
 
 
-def timed_ms(calls: list[Call]) -> float:
-    """Milliseconds of the calls, begun after a barrier."""
+def timed_alike(calls: list[Call]) -> Timed:
+    """The calls together, begun after a barrier."""
+
+    def whole() -> None:
+        for _, call in calls:
+            call()
+
     WORLD.Barrier()
-    start_ns = time.perf_counter_ns()
-    for _, call in calls:
-        call()
-    return (time.perf_counter_ns() - start_ns) / 1e6
+    return timed(whole)
 
 
 def first_calls(cases: list[list[Call]]) -> None:
@@ -99,10 +100,10 @@ def main(plan_path: str, out: str) -> None:
     agree = halves_agree(plan.dtype) if "reduce_scatter" in plan.collectives else None
     with turns_of(Path(out), WORLD.rank) as turns:
         for is_counted in turns.begin(dict(versions()) | {"agree": agree}):
-            timed_ms(cases[0])  # the first call after a rest is slow
-            times = [timed_ms(calls) for calls in cases]
+            timed_alike(cases[0])  # the first call after a rest is slow
+            measured = [timed_alike(calls) for calls in cases]
             if is_counted:
-                turns.keep(times)
+                turns.keep(measured)
 
 
 if __name__ == "__main__":

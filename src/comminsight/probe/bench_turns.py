@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import resource
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from io import FileIO
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 DONE_PIPE = "done"
 GATE_PIPE = "gate"  # + rank
@@ -21,7 +22,23 @@ WARM_UP = b"w"
 COUNTED = b"c"
 END = b"e"
 ANSWER = b"."
+Timed = tuple[float, int]  # milliseconds, and how often the scheduler took the rank off its core
 WAKE_S = 0.012  # some ticks of the scheduler
+
+
+def timed(call: Callable[[], Any], finished: Callable[[], Any] | None = None) -> Timed:
+    """One call, until ``finished`` returns."""
+    before = _preemptions()
+    start_ns = time.perf_counter_ns()
+    call()
+    if finished is not None:
+        finished()
+    end_ns = time.perf_counter_ns()
+    return (end_ns - start_ns) / 1e6, _preemptions() - before
+
+
+def _preemptions() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
 class Turns:
@@ -46,9 +63,9 @@ class Turns:
             _wake()
             yield word == COUNTED
 
-    def keep(self, times_ms: list[float]) -> None:
-        """Write the times of a round that counts."""
-        self._write(times_ms)
+    def keep(self, timed: list[Timed]) -> None:
+        """Write a round that counts."""
+        self._write(timed)
 
     def _write(self, value: object) -> None:
         self._times.write(json.dumps(value) + "\n")

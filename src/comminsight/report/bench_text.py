@@ -33,7 +33,7 @@ CHANGE_COLUMNS = (
     Column("bench_ratio"),
     Column("bench_threshold"),
     Column("bench_p"),
-    Column("bench_change", 20),
+    Column("bench_change", 28),
 )
 
 
@@ -124,11 +124,18 @@ def _remarks(record: BenchRecord, path: str, words: Catalogue) -> Iterator[str]:
         yield words.text("bench.failed", reason=record.failure)
     yield words.text(f"bench.decision_{record.decision.value}")
     yield from _observed(record, words)
+    yield from _preempted(record.metrics.rows, words)
     if record.rs_ag_equals_all_reduce is not None:
         yield words.text(f"bench.{'same_sums' if record.rs_ag_equals_all_reduce else 'other_sums'}")
     for shape in record.metrics.shapes:
         yield from _shape(shape, words)
     yield words.text("bench.written", path=path)
+
+
+def _preempted(rows: Sequence[BenchRow], words: Catalogue) -> Iterator[str]:
+    n = sum(row.is_disturbed for row in rows)
+    if n:
+        yield words.text("bench.preempted", n=n, n_rows=len(rows))
 
 
 def _observed(record: BenchRecord, words: Catalogue) -> Iterator[str]:

@@ -30,6 +30,19 @@ def test_change(factor: float, n: int, change: Change) -> None:
     assert row.change is change
 
 
+@pytest.mark.parametrize(("n_lost", "change"), [(9, Change.SLOWER), (10, Change.NO_VERDICT)])
+def test_a_launch_without_its_cores_accuses_nobody(n_lost: int, change: Change) -> None:
+    """The scheduler's milliseconds stand close together: no noise tells them."""
+    before = record([0.01 + 0.0001 * one for one in range(20)])
+    after = record([8.0 + 0.001 * one for one in range(20)])
+    (row,) = after.metrics.rows
+    after = replace(after, metrics=Metrics(rows=(replace(row, preempted_repeats=n_lost),)))
+    for pair in ((before, after), (after, before)):
+        (found,) = compare_records(*pair).rows
+        wanted = Change.FASTER if pair[0] is after and change is Change.SLOWER else change
+        assert found.change is wanted
+
+
 NOISE = np.random.default_rng(2).lognormal(0, 0.1, 20).tolist()
 
 
