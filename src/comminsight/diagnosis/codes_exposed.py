@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from comminsight.model.exposed import OwnerDoubt
-
 NO_COMMUNICATION_NAMED = "evidence.no_communication_named"
 NO_COMMUNICATION_SEEN = "evidence.no_communication_seen"
 NO_COMMUNICATION_RANKS = "evidence.no_communication_ranks"
@@ -12,7 +10,11 @@ MISSING_SIZES = "missing.op_sizes"
 MISSING_BETWEEN = "missing.ops_between_steps"
 MISSING_UNTIMED = "missing.ops_untimed"
 MISSING_ENDS = "missing.ops_late_seen"
-MISSING_OWNER = "missing.exposed_owner"  # with the reason behind it
+MISSING_OWNER_ABSENT = "missing.exposed_owner_absent"
+MISSING_OWNER_UNMATCHED = "missing.exposed_owner_unmatched"
+MISSING_OWNER_CLOCKS = "missing.exposed_owner_clocks"
+MISSING_OWNER_DEPENDS = "missing.exposed_owner_depends"
+MISSING_OWNER_UNTIMED = "missing.exposed_owner_untimed"
 ADVICE_ALL_REDUCE = "action.exposed_all_reduce"
 ADVICE_ALL_GATHER = "action.exposed_all_gather"
 ADVICE_REDUCE_SCATTER = "action.exposed_reduce_scatter"
@@ -41,7 +43,11 @@ CODES: dict[str, tuple[str, ...]] = {
     # recorded ops whose end was seen only when somebody waited for them
     MISSING_ENDS: ("n",),
     # whose lateness made calls wait: why that is not known
-    **{f"{MISSING_OWNER}_{one.value}": ("ratio", "n_calls") for one in OwnerDoubt},
+    MISSING_OWNER_ABSENT: ("ratio", "n_calls"),
+    MISSING_OWNER_UNMATCHED: ("ratio", "n_calls"),
+    MISSING_OWNER_CLOCKS: ("ratio", "n_calls"),
+    MISSING_OWNER_DEPENDS: ("ratio", "n_calls"),
+    MISSING_OWNER_UNTIMED: ("ratio", "n_calls"),
     # what to look at first for a collective
     ADVICE_ALL_REDUCE: (), ADVICE_ALL_GATHER: (), ADVICE_REDUCE_SCATTER: (),
     ADVICE_ALL_TO_ALL: (), ADVICE_OTHER: (),

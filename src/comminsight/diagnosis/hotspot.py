@@ -12,7 +12,7 @@ from comminsight.analysis.exposed import ExposedOp
 from comminsight.diagnosis import codes_exposed as codes
 from comminsight.diagnosis.chain import op_name
 from comminsight.diagnosis.codes import message
-from comminsight.model.exposed import Bound, OpExposure
+from comminsight.model.exposed import Bound, OpExposure, OwnerDoubt
 from comminsight.model.ops import Op
 from comminsight.model.verdict import Message
 
@@ -23,6 +23,13 @@ ADVICE = {
     Op.ALL_REDUCE: codes.ADVICE_ALL_REDUCE, Op.ALL_GATHER: codes.ADVICE_ALL_GATHER,
     Op.REDUCE_SCATTER: codes.ADVICE_REDUCE_SCATTER, Op.ALL_TO_ALL: codes.ADVICE_ALL_TO_ALL,
 }  # fmt: skip
+OWNER_DOUBTS = {
+    OwnerDoubt.ABSENT: codes.MISSING_OWNER_ABSENT,
+    OwnerDoubt.UNMATCHED: codes.MISSING_OWNER_UNMATCHED,
+    OwnerDoubt.CLOCKS: codes.MISSING_OWNER_CLOCKS,
+    OwnerDoubt.DEPENDS: codes.MISSING_OWNER_DEPENDS,
+    OwnerDoubt.UNTIMED: codes.MISSING_OWNER_UNTIMED,
+}
 
 
 def judged_op(one: ExposedOp, total_exposed_ns: int, *, is_compute_known: bool) -> OpExposure:

@@ -16,7 +16,7 @@ from comminsight.analysis.op_owners import with_owners
 from comminsight.diagnosis import codes_exposed as codes
 from comminsight.diagnosis.chain import op_name
 from comminsight.diagnosis.codes import message
-from comminsight.diagnosis.hotspot import judged_op
+from comminsight.diagnosis.hotspot import OWNER_DOUBTS, judged_op
 from comminsight.diagnosis.miscounts import miscounts_in, missing_counts
 from comminsight.errors import InputError
 from comminsight.model.activity import Activity, ActivityKind
@@ -180,8 +180,7 @@ def _missing(
         yield message(codes.MISSING_SIZES, ops=few)
     for one in owned:
         if one.doubt is not None:
-            code = f"{codes.MISSING_OWNER}_{one.doubt.value}"
-            yield message(code, ratio=one.share_ratio, n_calls=one.n_calls)
+            yield message(OWNER_DOUBTS[one.doubt], ratio=one.share_ratio, n_calls=one.n_calls)
 
 
 def _common_labels(activities: Sequence[Activity]) -> list[Activity]:
