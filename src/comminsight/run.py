@@ -280,7 +280,7 @@ class Run:
         verdicts = placed(verdicts, self.bandwidth)
         verdicts, ras_notes = self._with_ras(verdicts, ras, events, at_end)
         n_steps = len(self.aligned_steps)
-        verdicts = explained(verdicts, self.loaded, self.trace, n_steps)
+        verdicts = explained(verdicts, self.loaded, self.trace, n_steps, self.template_scores())
         verdicts = doubted(with_losses(verdicts, self.sessions, n_steps), self.sessions)
         verdicts = with_data(verdicts, self.sessions, self.trace, coverage)
         step_view = self.calibration.state.view

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -18,15 +18,26 @@ from comminsight.pipeline.pauses import is_nccl_masked, n_switched_off
 from comminsight.pipeline.rebuild import SessionSteps
 
 MAX_KINDS = 8
+# reasons of templates that more of the same ops may lift
+UNDECIDED = frozenset({
+    "too_few_ops", "too_few_anchored_steps", "gradient_bytes_undecided", "pipeline_steps_undecided",
+})  # fmt: skip
 
 
 def explained(
-    verdicts: Sequence[Verdict], loaded: LoadedRun, trace: RunTrace, n_steps: int
+    verdicts: Sequence[Verdict],
+    loaded: LoadedRun,
+    trace: RunTrace,
+    n_steps: int,
+    scores: Iterable[TemplateScore] = (),
 ) -> tuple[Verdict, ...]:
-    """The verdicts; one that lacks steps where there are none at all says why there are none."""
+    """The verdicts; one that lacks steps where there are none at all says why there are none.
+    ``scores`` are how the templates fared on a rank without steps."""
     if n_steps:
         return tuple(verdicts)
     missing, actions = why_no_steps(loaded, trace)
+    if early := tuple(_not_learned(scores)):
+        missing, actions = (*missing, *early), (Message("reason.record_more"), *actions)
     return tuple(
         msgspec.structs.replace(verdict, missing=(*_kept(verdict), *missing), next_actions=actions)
         if verdict.cause is Cause.NO_VERDICT
@@ -34,6 +45,17 @@ def explained(
         else verdict
         for verdict in verdicts
     )
+
+
+def _not_learned(scores: Iterable[TemplateScore]) -> Iterator[Message]:
+    """That nothing was learned yet: the first template that may still fit, and what it lacks."""
+    for one in scores:
+        if one.reason in UNDECIDED and one.n_ops:
+            params: dict[str, MessageParam] = {
+                "template": one.template, "n_ops": one.n_ops, "reason": f"refusal.{one.reason}"
+            }  # fmt: skip
+            yield Message("reason.not_learned", params)
+            return
 
 
 def _kept(verdict: Verdict) -> tuple[Message, ...]:

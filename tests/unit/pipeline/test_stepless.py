@@ -12,7 +12,10 @@ from comminsight.pipeline.rebuild import SessionSteps, rebuild_session
 from comminsight.pipeline.stepless import explained, template_scores
 from comminsight.pipeline.templates import shipped_templates
 from comminsight.pipeline.trace import run_trace
+from comminsight.run import open_run
+from comminsight.sim import ddp_layout, simulate
 from tests.builders.records import allreduce, comm_row, comm_rows, ops
+from tests.builders.run import write_run
 from tests.unit.pipeline.test_ends import session
 
 SILENT = Verdict(
@@ -23,9 +26,9 @@ SILENT = Verdict(
 )  # fmt: skip
 
 
-def told(*sessions, n_steps=0, verdict=SILENT):
+def told(*sessions, n_steps=0, verdict=SILENT, scores=()):
     trace = run_trace(sessions, {}, len(sessions))
-    (made,) = explained([verdict], LoadedRun(tuple(sessions)), trace, n_steps)
+    (made,) = explained([verdict], LoadedRun(tuple(sessions)), trace, n_steps, scores)
     return made
 
 
@@ -79,3 +82,35 @@ def test_a_rebuilt_session_keeps_how_the_templates_fared():
     assert made.steps == ()
     assert {score.template for score in made.scores} >= {"ddp", "fsdp2"}
     assert all(score.reason for score in made.scores)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "template"),
+    [
+        (("no_steps", "too_few_ops", "too_few_anchored_steps"), "t1"),
+        (("gradient_bytes_undecided",), "t0"),
+        (("required_missing", "forbidden_seen", "no_gradient_ops"), ""),
+        ((), ""),
+    ],
+)
+def test_a_report_that_is_too_early_says_that_nothing_was_learned_yet(reasons, template):
+    scores = tuple(
+        TemplateScore(
+            template=f"t{n}", version=1, priority=9 - n, is_chosen=False, reason=reason, n_ops=15
+        )
+        for n, reason in enumerate(reasons)
+    )
+    rows = ops(*(allreduce(n, 100.0 * n) for n in range(1, 4)))
+    made = told(tp_session(rows), scores=scores)
+    early = [one for one in made.missing if one.code == "reason.not_learned"]
+    assert [one.params["template"] for one in early] == [template] * bool(template)
+    assert ("reason.record_more" in codes(made)) is bool(template)
+    assert codes(made)[0] == "reason.no_template"
+
+
+@pytest.mark.parametrize("n_steps", [1, 2, 3])
+def test_the_first_steps_of_a_job_are_too_early_for_its_template(n_steps, tmp_path):
+    write_run(tmp_path, simulate(ddp_layout(2), steps=n_steps, seed=1))
+    verdict = open_run(tmp_path).report().verdicts[0]
+    assert verdict.cause is Cause.NO_VERDICT
+    assert {"reason.not_learned", "reason.record_more"} <= set(codes(verdict))
