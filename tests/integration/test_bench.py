@@ -15,7 +15,7 @@ import pytest
 
 from comminsight.cli.bench import main
 from comminsight.errors import ExitCode, InputError, UsageError
-from comminsight.model.bench import BenchPlan, BenchRecord, Decision, EvidenceLevel
+from comminsight.model.bench import BenchPlan, BenchRecord, BenchRun, Decision, EvidenceLevel
 from comminsight.model.bench_algorithms import COLLECTIVES
 from comminsight.probe.bench_launch import measure, read_record
 from comminsight.report.json_form import schema_text
@@ -56,7 +56,9 @@ def test_two_ranks_and_a_planted_slowness(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = measured_twice(tmp_path)
-    (told,) = json.loads(capfd.readouterr().out)["records"]
+    out = capfd.readouterr().out
+    assert msgspec.json.decode(out, type=BenchRun).records == (read_record(path),)
+    (told,) = json.loads(out)["records"]
     assert [row["collective"] for row in told["metrics"]["rows"]] == list(COLLECTIVES)
     row = told["metrics"]["rows"][0]
     assert row["payload_bytes_per_rank"] == 4008  # 1001 made up to a multiple of two ranks

@@ -6,6 +6,8 @@ import importlib.util
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +19,7 @@ from comminsight.cli.bench import main
 from comminsight.errors import ExitCode, UsageError
 from comminsight.model.bench import BenchPlan, BenchRecord, Decision, EvidenceLevel
 from comminsight.model.bench_algorithms import AUTO, OPENMPI
+from comminsight.probe.bench_commands import environment
 from comminsight.probe.bench_launch import measure, read_record
 from tests.builders.bench_processes import have_begun, hold, pid_of, processes, wait_until
 
@@ -156,3 +159,38 @@ def test_another_mpirun_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(UsageError, match="no mpirun on PATH"):
         measured(tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "messages"),
+    [
+        ("Ring", {1: (60, 245760)}),  # 2 (n - 1) quarters to the right
+        ("RecursiveDoubling", {1: (10, 163840), 2: (10, 163840)}),  # log2 n times all of it
+        (
+            "Rabenseifner",
+            {1: (20, 163840), 2: (20, 81920)},
+        ),  # halves, then quarters, there and back
+    ],
+)
+def test_messages_on_the_wire_are_those_of_the_algorithm(
+    algorithm: str, messages: dict[int, tuple[int, int]], tmp_path: Path
+) -> None:
+    """Another witness than the function's name: what rank 0 of 4 sends in 10 calls of 16 KiB."""
+    program = (
+        "import numpy as np; from mpi4py import MPI; x = np.ones(4096, 'f4'); y = x.copy()\n"
+        "for _ in range(10): MPI.COMM_WORLD.Allreduce(x, y)"
+    )
+    plan = msgspec.structs.replace(SHORT, algorithms=(algorithm,))
+    watch = {"enable": "2", "enable_output": "3", "filename": str(tmp_path / "sent")}
+    asked = [word for key, value in watch.items() for word in
+             ("--mca", f"pml_monitoring_{key}", value)]  # fmt: skip
+    subprocess.run(
+        ["mpirun", "-n", "4", "--oversubscribe", *asked, sys.executable, "-c", program],
+        env=environment(os.environ, plan), check=True, timeout=100, capture_output=True,
+    )  # fmt: skip
+    sent = {}
+    for line in next(tmp_path.glob("sent.0.*")).read_text().splitlines():
+        if line.startswith("I\t0\t"):
+            _, _, peer, n_bytes, n_messages, *_ = line.split("\t")
+            sent[int(peer)] = (int(n_messages.split()[0]), int(n_bytes.split()[0]))
+    assert sent == messages
