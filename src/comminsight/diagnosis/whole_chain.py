@@ -4,7 +4,8 @@
 
 A rule states the levels that it knows; what else the run knows of the ranks and the communicator
 that the verdict names is filled in here, for all rules alike. Nothing is guessed: a level that
-neither tells is ``unknown``, and no evidence stands beside it.
+neither tells is ``unknown``, and no evidence stands beside it. Where no cause is singled out, a
+level says among how many it was looked for: ``any of 8``.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from comminsight.model.reference import (
 )
 from comminsight.model.report import RankRow, RunReport
 from comminsight.model.topology import Communicator
-from comminsight.model.verdict import ChainLevel, ChainLink, Verdict
+from comminsight.model.verdict import Cause, ChainLevel, ChainLink, Verdict
 
 MAX_SHOWN = 4
+ANY_OF = "any of"
 
 
 class StopPlace(msgspec.Struct, frozen=True):
@@ -78,16 +80,34 @@ def whole_chain(
     for level in ChainLevel:
         value, evidence = _FILLED[level](verdict, known, find_stop)
         link = stated.get(level)
-        if link is not None and link.value.lower() not in {UNKNOWN, ""}:
+        if link is not None and not _is_open(link.value):
             same = link.value == value or level is not ChainLevel.STEP
             stated_ref = "" if _is_own(link.evidence) else link.evidence
             evidence = stated_ref or (evidence if same else "")
             value = _joined(level, link.value, value)
+        if not value and verdict.cause is Cause.NO_VERDICT:
+            value, evidence = _looked_at(level, verdict, known)
         if not value:
             links.append(ChainLink(level, UNKNOWN))
         else:
             links.append(ChainLink(level, value, evidence or _own(verdict, number)))
     return tuple(links)
+
+
+def _is_open(value: str) -> bool:
+    return value.lower() in {UNKNOWN, ""} or value.startswith(f"{ANY_OF} ")
+
+
+def _looked_at(level: ChainLevel, verdict: Verdict, known: _Known) -> tuple[str, str]:
+    """Among how many ranks, communicators, steps or nodes nothing was singled out."""
+    coverage = verdict.coverage
+    n_looked_at = {
+        ChainLevel.STEP: coverage.steps_used + coverage.steps_excluded,
+        ChainLevel.COMMUNICATOR: len(known.communicators),
+        ChainLevel.RANK: coverage.ranks_seen,
+        ChainLevel.NODE: len({row.host for row in known.ranks.values()} - {""}),
+    }.get(level, 0)
+    return (f"{ANY_OF} {n_looked_at}", "run") if n_looked_at else ("", "")
 
 
 def _own(verdict: Verdict, number: int) -> str:

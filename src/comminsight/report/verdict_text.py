@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # the launcher tells a verdict in one sentence and needs no p
     from comminsight.report.page import Page
 
 _RANKS = re.compile(r"(\d{1,9}) ranks", re.ASCII)
+_ANY_OF = re.compile(r"any of (\d+)")
 _AFTER = re.compile(r"after (\d{1,9})(, \w{1,32})?", re.ASCII)
 _MEASURE = re.compile(r"([a-z_]+)=(-?\d+(?:\.\d+)?)", re.ASCII)
 
@@ -214,15 +215,17 @@ def _where(verdict: Verdict, report: RunReport, words: Catalogue) -> str:
 
 def _place(chain: Iterable[ChainLink]) -> str:
     """The port that the chain names, else its communicator, else its node, else ""."""
-    known = {link.level: link.value for link in chain if link.value != "unknown"}
+    known = {link.level: link.value for link in chain if _names_one(link)}
     levels = (ChainLevel.PORT, ChainLevel.COMMUNICATOR, ChainLevel.NODE)
     return next((known[level] for level in levels if level in known), "")
 
 
 def _chain_nodes(chain: Iterable[ChainLink]) -> list[str]:
-    return [
-        link.value for link in chain if link.level is ChainLevel.NODE and link.value != "unknown"
-    ]
+    return [link.value for link in chain if link.level is ChainLevel.NODE and _names_one(link)]
+
+
+def _names_one(link: ChainLink) -> bool:
+    return link.value != "unknown" and _ANY_OF.fullmatch(link.value) is None
 
 
 def write_verdict(page: Page, verdict: Verdict, report: RunReport) -> None:
@@ -293,6 +296,8 @@ def chain_value(link: ChainLink, words: Catalogue) -> str:
         value = words.text("chain.job", n=int(match[1]))
     if link.level is ChainLevel.STEP and (match := _AFTER.fullmatch(link.value)):
         value = words.text("chain.after_step", step=int(match[1]), phase=match[2] or "")
+    if match := _ANY_OF.fullmatch(link.value):
+        value = words.text("chain.any_of", n=int(match[1]))
     said = "" if parse_reference(link.evidence) else link.evidence  # `explain` tells references
     if match := _MEASURE.fullmatch(said):
         key, number = match[1], float(match[2])

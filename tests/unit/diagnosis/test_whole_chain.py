@@ -27,12 +27,17 @@ from comminsight.model.verdict import (
     OpRef,
     Verdict,
 )
-from comminsight.report import json_form
+from comminsight.report import json_form, verdict_text
+from comminsight.report.catalogue import catalogue
 from tests.builders.chains import faults
 from tests.builders.json_schema import violations
 from tests.unit.diagnosis.events import AR, BC, RECV, came, comm, event, op, state
 from tests.unit.diagnosis.tables import coverage, late, quiet
 
+BARE = RunReport(
+    schema_version="1.0.0", facts=RunFacts(run_id="", path="", world_size=0, ranks_seen=0),
+    coverage=Coverage(ranks_expected=0, ranks_seen=0),
+)  # fmt: skip
 WORLD = (comm(0, range(4), CommRole.GLOBAL), comm(1, (0, 1)), comm(2, (2, 3)))
 
 
@@ -181,3 +186,49 @@ def test_the_steps_of_a_slow_rank_are_its_own() -> None:
     assert reference is not None
     assert (reference.kind, reference.ranks) == (RefKind.STEP, chosen.culprits)
     assert chain[ChainLevel.STEP].value == f"{chosen.first_step}-{chosen.last_step}"
+
+
+def test_no_verdict_says_among_how_many_it_looked() -> None:
+    """And nothing that could be taken for an accusation."""
+    seen = Coverage(ranks_expected=8, ranks_seen=6, steps_used=3, steps_excluded=1)
+    silent = Verdict(
+        rule="straggler", cause=Cause.NO_VERDICT, confidence=Confidence.NONE, coverage=seen
+    )
+    rows = [
+        RankRow(
+            global_rank=rank,
+            host=f"n{rank // 4}",
+            n_steps=4,
+            straggler_index_pct=0.0,
+            caused_wait_ns=0,
+            origin_delay_ns=0,
+            passed_on_delay_ns=0,
+            waited_ns=0,
+        )
+        for rank in range(6)
+    ]
+    report = replace(BARE, coverage=seen, verdicts=(silent,), ranks=tuple(rows))
+    (told,) = with_whole_chains(report).verdicts
+    values = {link.level.value: link.value for link in told.chain}
+    assert values == {
+        "job": "8 ranks", "role": "unknown", "step": "any of 4", "communicator": "unknown",
+        "op": "unknown", "rank": "any of 6", "node": "any of 2", "port": "unknown",
+    }  # fmt: skip
+    assert faults(told.chain) == []
+    again = with_whole_chains(replace(report, verdicts=(told,))).verdicts[0]
+    assert again.chain == told.chain
+    for lang in ("en", "zh"):
+        said = verdict_text.headline(told, report, catalogue(lang))
+        assert "any of" not in said
+        assert verdict_text.chain_value(told.chain[5], catalogue(lang)) == (
+            catalogue(lang).text("chain.any_of", n=6)
+        )
+
+
+def test_a_verdict_that_names_a_cause_does_not_list_what_it_did_not_find() -> None:
+    seen = Coverage(ranks_expected=8, ranks_seen=8)
+    found = Verdict(
+        rule="x", cause=Cause.KNOWN_BAD_VERSION, confidence=Confidence.LOW, coverage=seen
+    )
+    (told,) = with_whole_chains(replace(BARE, verdicts=(found,))).verdicts
+    assert {link.value for link in told.chain[1:]} == {"unknown"}
