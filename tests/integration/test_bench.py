@@ -97,7 +97,7 @@ def test_two_ranks_and_a_planted_slowness(
 def undisturbed(path: Path) -> BenchRecord:
     """The record, rewritten as of a machine without other work."""
     record = read_record(path)
-    rows = [msgspec.structs.replace(row, preempted_repeats=0) for row in record.metrics.rows]
+    rows = [msgspec.structs.replace(row, waiting_repeats=0) for row in record.metrics.rows]
     metrics = msgspec.structs.replace(record.metrics, rows=tuple(rows))
     record = msgspec.structs.replace(record, metrics=metrics)
     path.write_bytes(msgspec.json.encode(record))

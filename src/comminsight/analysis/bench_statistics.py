@@ -11,6 +11,7 @@ import numpy as np
 from comminsight.model.bench import BenchRow, Shape
 
 N_PERMUTATIONS = 9999
+WAITING_SHARE = 0.5
 KNEE_RATIO = 2.0  # times the shortest time
 PLATEAU_RATIO = 0.9  # of the greatest bandwidth
 
@@ -26,9 +27,9 @@ def bus_factor(collective: str, n_ranks: int) -> float:
 
 def bench_row(
     collective: str, payload_bytes: int, rank_ms: Sequence[Sequence[float]],
-    preemptions: Sequence[Sequence[int]] = (),
+    waited_ms: Sequence[Sequence[float]] = (),
 ) -> BenchRow:  # fmt: skip
-    """The row of ``rank_ms`` and ``preemptions`` [rank][repeat]; repeats that a rank lacks are left
+    """The row of ``rank_ms`` and ``waited_ms`` [rank][repeat]; repeats that a rank lacks are left
     out.
 
     algbw is size over median time; the size of all_gather is that of its whole result.
@@ -44,8 +45,22 @@ def bench_row(
         effective_payload_gbps=gbps, algbw_gbps=algbw,
         busbw_gbps=algbw * bus_factor(collective, len(rank_ms)),
         max_rank_ms=tuple(slowest), rank_ms=tuple(tuple(times) for times in rank_ms),
-        preempted_repeats=sum(map(any, zip(*preemptions, strict=False))) if preemptions else -1,
+        waiting_repeats=_waiting_repeats(rank_ms, waited_ms),
     )  # fmt: skip
+
+
+def _waiting_repeats(
+    rank_ms: Sequence[Sequence[float]], waited_ms: Sequence[Sequence[float]]
+) -> int:
+    """Repeats of which a rank stood in line for a core for ``WAITING_SHARE`` or more; -1 where a
+    rank does not tell."""
+    if not waited_ms or any(one < 0 for rank in waited_ms for one in rank):
+        return -1
+    shares = [
+        [waited >= WAITING_SHARE * took for took, waited in zip(*rank, strict=False)]
+        for rank in zip(rank_ms, waited_ms, strict=True)
+    ]
+    return sum(map(any, zip(*shares, strict=False)))
 
 
 def shape_of(rows: Sequence[BenchRow]) -> Shape:

@@ -103,7 +103,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
 
 class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
     """One collective with one payload; ``max_rank_ms`` has the slowest rank of each repeat,
-    ``preempted_repeats`` are those in which the scheduler took a rank off its core (-1: not known).
+    ``waiting_repeats`` are those of which a rank stood in line for a core for half of the time or
+    more (-1: not known).
     """
 
     collective: str
@@ -115,13 +116,12 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
     busbw_gbps: float
     max_rank_ms: tuple[float, ...]
     rank_ms: tuple[tuple[float, ...], ...]  # [rank][repeat]
-    preempted_repeats: int = -1
+    waiting_repeats: int = -1
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether the median may be the scheduler's: a rank waited for a core in half of the
-        repeats or more."""
-        return self.preempted_repeats > 0 and 2 * self.preempted_repeats >= len(self.max_rank_ms)
+        """Whether the median may be the scheduler's: so in half of the repeats or more."""
+        return self.waiting_repeats > 0 and 2 * self.waiting_repeats >= len(self.max_rank_ms)
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from comminsight.model.bench import BenchPlan
-from comminsight.probe.bench_turns import Timed, timed, turns_of
+from comminsight.probe.bench_turns import Timed, Turns, turns_of
 
 with contextlib.suppress(ModuleNotFoundError):  # the launch refuses a Python without it
     import torch
@@ -51,13 +51,13 @@ def _around(into: torch.Tensor, data: torch.Tensor, rank: int, n_ranks: int) -> 
         pending.wait()
 
 
-def timed_alike(call: Callable[[], Any], device: torch.device) -> Timed:
+def timed_alike(turns: Turns, call: Callable[[], Any], device: torch.device) -> Timed:
     """One call, begun after a barrier; with a GPU until its work is done."""
     dist.barrier()
     if device.type != "cuda":
-        return timed(call)
+        return turns.timed(call)
     torch.cuda.synchronize(device)
-    return timed(call, lambda: torch.cuda.synchronize(device))
+    return turns.timed(call, lambda: torch.cuda.synchronize(device))
 
 
 def halves_agree(plan: BenchPlan, device: torch.device) -> bool:
@@ -100,8 +100,8 @@ def main(plan_path: str, out: str) -> None:
     agree = halves_agree(plan, device) if does_halves else None
     with turns_of(Path(out), dist.get_rank()) as turns:
         for is_counted in turns.begin(head_of(device, agree=agree)):
-            timed_alike(calls[0], device)  # the first call after a rest is slow
-            measured = [timed_alike(call, device) for call in calls]
+            timed_alike(turns, calls[0], device)  # the first call after a rest is slow
+            measured = [timed_alike(turns, call, device) for call in calls]
             if is_counted:
                 turns.keep(measured)
     dist.destroy_process_group()

@@ -18,7 +18,7 @@ from mpi4py import MPI
 
 from comminsight.format.openmpi_algorithm import DONE, MARK
 from comminsight.model.bench import BenchPlan
-from comminsight.probe.bench_turns import Timed, timed, turns_of
+from comminsight.probe.bench_turns import Timed, Turns, turns_of
 
 Call = tuple[str, Callable[[], Any]]
 WORLD = MPI.COMM_WORLD
@@ -47,7 +47,7 @@ def calls_of(name: str, n: int, dtype: str) -> list[Call]:
     return calls[name]
 
 
-def timed_alike(calls: list[Call]) -> Timed:
+def timed_alike(turns: Turns, calls: list[Call]) -> Timed:
     """The calls together, begun after a barrier."""
 
     def whole() -> None:
@@ -55,7 +55,7 @@ def timed_alike(calls: list[Call]) -> Timed:
             call()
 
     WORLD.Barrier()
-    return timed(whole)
+    return turns.timed(whole)
 
 
 def first_calls(cases: list[list[Call]]) -> None:
@@ -100,8 +100,8 @@ def main(plan_path: str, out: str) -> None:
     agree = halves_agree(plan.dtype) if "reduce_scatter" in plan.collectives else None
     with turns_of(Path(out), WORLD.rank) as turns:
         for is_counted in turns.begin(dict(versions()) | {"agree": agree}):
-            timed_alike(cases[0])  # the first call after a rest is slow
-            measured = [timed_alike(calls) for calls in cases]
+            timed_alike(turns, cases[0])  # the first call after a rest is slow
+            measured = [timed_alike(turns, calls) for calls in cases]
             if is_counted:
                 turns.keep(measured)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import resource
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from io import FileIO
@@ -22,32 +22,46 @@ WARM_UP = b"w"
 COUNTED = b"c"
 END = b"e"
 ANSWER = b"."
-Timed = tuple[float, int]  # milliseconds, and how often the scheduler took the rank off its core
+# milliseconds of a call, and those that a thread stood in line for a core (below 0: not known)
+Timed = tuple[float, float]
 WAKE_S = 0.012  # some ticks of the scheduler
 
 
-def timed(call: Callable[[], Any], finished: Callable[[], Any] | None = None) -> Timed:
-    """One call, until ``finished`` returns."""
-    before = _preemptions()
-    start_ns = time.perf_counter_ns()
-    call()
-    if finished is not None:
-        finished()
-    end_ns = time.perf_counter_ns()
-    return (end_ns - start_ns) / 1e6, _preemptions() - before
+class CoreWaits:
+    """How long each thread of this process stood in line for a core, as the scheduler counts."""
+
+    def __init__(self) -> None:
+        """The threads that live now; none where the system does not tell."""
+        self._files: list[int] = []
+        for path in Path("/proc/self/task").glob("*/schedstat"):
+            with contextlib.suppress(OSError):
+                self._files.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+    def read_ns(self) -> list[int]:
+        """One number a thread, 0 for one that has ended."""
+        return [_second_number(file) for file in self._files]
+
+    def close(self) -> None:
+        """Give the files back."""
+        for file in self._files:
+            os.close(file)
 
 
-def _preemptions() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+def _second_number(file: int) -> int:
+    try:
+        return int(os.pread(file, 128, 0).split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 class Turns:
     """A rank's turns."""
 
-    def __init__(self, gate: FileIO, done: FileIO, times: TextIO) -> None:
+    def __init__(self, gate: FileIO, done: FileIO, times: TextIO, waits: CoreWaits) -> None:
         self._gate = gate
         self._done = done
         self._times = times
+        self._waits = waits
 
     def begin(self, head: Mapping[str, object]) -> Iterator[bool]:
         """Write ``head``, say that this rank is ready, then yield once for each round: whether its
@@ -62,6 +76,20 @@ class Turns:
                 raise EOFError("the benchmark that started this rank is gone")
             _wake()
             yield word == COUNTED
+
+    def timed(self, call: Callable[[], Any], finished: Callable[[], Any] | None = None) -> Timed:
+        """One call, until ``finished`` returns."""
+        before = self._waits.read_ns()
+        start_ns = time.perf_counter_ns()
+        call()
+        if finished is not None:
+            finished()
+        end_ns = time.perf_counter_ns()
+        after = self._waits.read_ns()
+        waited_ns = max(
+            (late - early for early, late in zip(before, after, strict=True)), default=-1
+        )
+        return (end_ns - start_ns) / 1e6, waited_ns / 1e6
 
     def keep(self, timed: list[Timed]) -> None:
         """Write a round that counts."""
@@ -88,4 +116,8 @@ def turns_of(folder: Path, rank: int) -> Iterator[Turns]:
         Path(folder, DONE_PIPE).open("wb", buffering=0) as done,
         Path(folder, TIMES.format(rank)).open("w", encoding="utf-8") as times,
     ):
-        yield Turns(gate, done, times)
+        waits = CoreWaits()
+        try:
+            yield Turns(gate, done, times, waits)
+        finally:
+            waits.close()

@@ -124,7 +124,7 @@ def _remarks(record: BenchRecord, path: str, words: Catalogue) -> Iterator[str]:
         yield words.text("bench.failed", reason=record.failure)
     yield words.text(f"bench.decision_{record.decision.value}")
     yield from _observed(record, words)
-    yield from _preempted(record.metrics.rows, words)
+    yield from _waiting(record.metrics.rows, words)
     if record.rs_ag_equals_all_reduce is not None:
         yield words.text(f"bench.{'same_sums' if record.rs_ag_equals_all_reduce else 'other_sums'}")
     for shape in record.metrics.shapes:
@@ -132,10 +132,10 @@ def _remarks(record: BenchRecord, path: str, words: Catalogue) -> Iterator[str]:
     yield words.text("bench.written", path=path)
 
 
-def _preempted(rows: Sequence[BenchRow], words: Catalogue) -> Iterator[str]:
+def _waiting(rows: Sequence[BenchRow], words: Catalogue) -> Iterator[str]:
     n = sum(row.is_disturbed for row in rows)
     if n:
-        yield words.text("bench.preempted", n=n, n_rows=len(rows))
+        yield words.text("bench.waiting", n=n, n_rows=len(rows))
 
 
 def _observed(record: BenchRecord, words: Catalogue) -> Iterator[str]:

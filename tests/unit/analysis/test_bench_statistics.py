@@ -28,17 +28,24 @@ def test_the_slowest_rank_of_each_repeat_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("preemptions", "n"),
-    [((), -1), (([0, 0, 0], [0, 0, 0]), 0), (([0, 2, 0], [1, 1, 0]), 2)],
+    ("waited_ms", "n"),
+    [
+        ((), -1),
+        (([0.0, 0.0, 0.0], [0.0, 0.9, 0.0]), 0),
+        (([0.0, 2.0, 0.0], [1.0, 1.0, 0.0]), 2),
+        (([0.0, 2.0, 0.0], [-1e-6, -1e-6, -1e-6]), -1),
+    ],
 )
-def test_repeats_in_which_a_rank_lost_its_core(preemptions: tuple[list[int], ...], n: int) -> None:
-    row = bench_row("all_reduce", 8, [[1.0, 1.0, 1.0]] * 2, preemptions)
-    assert row.preempted_repeats == n
+def test_repeats_in_which_a_rank_waited_for_a_core(
+    waited_ms: tuple[list[float], ...], n: int
+) -> None:
+    row = bench_row("all_reduce", 8, [[2.0, 2.0, 2.0]] * 2, waited_ms)
+    assert row.waiting_repeats == n
     assert row.is_disturbed is (n == 2)
 
 
 def test_ranks_that_wait_for_a_core_show_no_shape() -> None:
-    rows = [bench_row("all_reduce", size, [[size / 100] * 2] * 2, [[0, 0], [0, lost]])
+    rows = [bench_row("all_reduce", size, [[size / 100] * 2] * 2, [[0, 0], [0, 9 * lost]])
             for size, lost in ((100, 0), (200, 0), (400, 1))]  # fmt: skip
     assert shape_of(rows).latency_knee_bytes is None
     assert shape_of(rows[:2]).latency_knee_bytes == 200

@@ -36,7 +36,7 @@ def test_a_launch_without_its_cores_accuses_nobody(n_lost: int, change: Change) 
     before = record([0.01 + 0.0001 * one for one in range(20)])
     after = record([8.0 + 0.001 * one for one in range(20)])
     (row,) = after.metrics.rows
-    after = replace(after, metrics=Metrics(rows=(replace(row, preempted_repeats=n_lost),)))
+    after = replace(after, metrics=Metrics(rows=(replace(row, waiting_repeats=n_lost),)))
     for pair in ((before, after), (after, before)):
         (found,) = compare_records(*pair).rows
         wanted = Change.FASTER if pair[0] is after and change is Change.SLOWER else change
