@@ -141,10 +141,16 @@ def _whole_ranks(
         return frozenset()
     if any(is_bounded(log) for log in logs) or _has_collnet(logs):
         return frozenset()
+    uses = channels.uses
+    joined = {p[0] for p, use in uses.items() if use.sends} & {  # no host stands outside of a ring
+        p[0] for p, use in uses.items() if use.receives
+    }
     return frozenset(
         rank
         for rank, process in processes.items()
-        if channels.uses.get(process, NetUse()).is_closed and channels.ports(process) is not None
+        if process[0] in joined
+        and uses.get(process, NetUse()).is_closed
+        and channels.ports(process) is not None
     )
 
 

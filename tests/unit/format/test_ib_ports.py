@@ -115,3 +115,28 @@ def test_show_gids() -> None:
 def test_nothing_in_it_is_an_error(text: str) -> None:
     with pytest.raises(InputError, match="no port and no GID"):
         parse_ib_ports(text, file_name="n7.ibstat", path="x")
+
+
+@pytest.mark.parametrize(("told", "lid"), [
+    ("Base lid: 21", 21), ("Base lid: 0x1f", 31), ("Base lid: 0", 0), ("Base lid: 65535", 0),
+    ("Base lid: many", 0),
+])  # fmt: skip
+def test_the_lid_of_a_port(told: str, lid: int) -> None:
+    text = IBSTAT.replace("\t\tRate: 400\n", f"\t\tRate: 400\n\t\t{told}\n")
+    assert parse_ib_ports(text, file_name="n1.ibstat").ports[0].lid == lid
+
+
+def test_the_lid_in_the_words_of_devinfo() -> None:
+    text = DEVINFO.replace("\t\t\tstate:", "\t\t\tport_lid:\t\t7\n\t\t\tstate:")
+    assert [one.lid for one in parse_ib_ports(text, file_name="n1.devinfo").ports] == [7]
+
+
+def test_interfaces_that_show_gids_names() -> None:
+    rows = (
+        "mlx5_0\t1\t3\t0000:0000:0000:0000:0000:ffff:0a00:0307\t10.0.3.7\tv2\tens1f0np0\n"
+        "mlx5_1\t1\t0\tfe80:0000:0000:0000:0e42:a1ff:fe5c:0001\t\tv1\tens1f1np1\n"
+    )
+    text = "DEV\tPORT\tINDEX\tGID\tIPv4\tVER\tDEV\n" + rows
+    found = parse_ib_ports(text, file_name="n1.gids")
+    assert found.device_of == {("n1", "ens1f0np0"): "mlx5_0", ("n1", "ens1f1np1"): "mlx5_1"}
+    assert len(found.gids) == 2
