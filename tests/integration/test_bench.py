@@ -225,3 +225,14 @@ def test_without_matplotlib_the_error_says_how_to_get_it(
 def test_the_published_schemas_are_those_of_the_code(name: str) -> None:
     published = Path(__file__).parents[2] / "docs" / "schema" / f"{name}.json"
     assert published.read_text() == schema_text(name)
+
+
+def test_an_error_of_the_machine_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", str(tmp_path / "gone"))
+    with pytest.raises(FileNotFoundError):
+        measure(short("Auto"), tmp_path / "new", timeout_s=9)
+    record = read_record(tmp_path / "new" / "default-Auto-001.json")
+    assert record.failure == "did not come to its end"
+    assert record.decision is Decision.DISCARD

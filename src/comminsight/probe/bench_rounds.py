@@ -23,6 +23,7 @@ from comminsight.probe.bench_turns import COUNTED, DONE_PIPE, END, GATE_PIPE, WA
 
 POLL_S = 0.2
 INTERRUPTED = "interrupted"
+UNENDED = "did not come to its end"  # an error of this machine, which is raised
 
 
 class Launch:
@@ -114,14 +115,16 @@ def run_in_rounds(launches: Sequence[Launch]) -> None:
     none always comes after the same. KeyboardInterrupt is raised again, after all have ended.
     """
     ended: set[int] = set()
+    reason = UNENDED
     try:
         _rounds(launches, ended)
     except KeyboardInterrupt:
-        for number, launch in enumerate(launches):
-            if number not in ended:
-                launch.failure = launch.failure or INTERRUPTED
+        reason = INTERRUPTED
         raise
     finally:
+        for number, launch in enumerate(launches):
+            if number not in ended:
+                launch.failure = launch.failure or reason
         with contextlib.ExitStack() as stack:
             for launch in launches:
                 stack.callback(launch.close)
