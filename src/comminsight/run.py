@@ -310,7 +310,7 @@ class Run:
         """What a reader should know besides the verdicts."""
         files = (*self._manifest_files[1], *self._hang_files[1], *self._ras_files[1])
         unreadable = (*files, *self.loaded.problems, *self.calibration.problems)
-        notes = run_notes(self.loaded, self.manifests, self._rebuilt, unreadable)
+        notes = run_notes(self.loaded, self.manifests, self._rebuilt, unreadable, self.trace)
         return (*notes, *role_notes(self.roles.communicators), *self.calibration_notes())
 
     def calibration_notes(self) -> tuple[Message, ...]:

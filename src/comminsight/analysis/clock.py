@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from comminsight.analysis.drift_line import MIN_DRIFT_OPS, drift_line
 from comminsight.model.event import UNBOUNDED_NS
 from comminsight.model.ops import Op, OpFlag, RecordKind, TimingSource
 from comminsight.model.topology import SessionIdentity
@@ -34,8 +35,8 @@ SYNCHRONISING_OPS = (
 class OffsetInterval:
     """Offset of one node to another: ``low_ns <= offset_ns <= high_ns``, from ``n_samples`` ends.
 
-    ``low_ns > high_ns`` would mean that no offset satisfies causality (drift, a clock step);
-    the interval then is the violated band and the estimate its middle.
+    Where no offset satisfies causality (drift, a clock step), the interval is the violated band and
+    the estimate its middle. Where one clock is faster it holds the offsets of all of the run.
     """
 
     offset_ns: int
@@ -113,7 +114,7 @@ def estimate_clocks(ranks: Sequence[RankTrace]) -> ClockOffsets:
         known = dict.fromkeys(boots, 0)
         return ClockOffsets(known, dict(known))
     return joined_clocks(
-        {boot: _node_ends([r for r in ranks if r.session.boot_id == boot]) for boot in boots}
+        {boot: node_ends([r for r in ranks if r.session.boot_id == boot]) for boot in boots}
     )
 
 
@@ -152,16 +153,22 @@ def offset_between(
     # begin_b + x <= first_end_a and begin_a <= first_end_b + x bound the offset x.
     high_ns = int((first_end_a - begin_b).min())
     low_ns = int((begin_a - first_end_b).max())
-    estimate_ns = int(np.median(last_end_a - last_end_b))
+    apart_ns = last_end_a - last_end_b
+    estimate_ns = int(np.median(apart_ns))
     if low_ns > high_ns:
         low_ns, high_ns = high_ns, low_ns
         estimate_ns = (low_ns + high_ns) // 2
+    if len(in_a) >= MIN_DRIFT_OPS and (line := drift_line(last_end_a, apart_ns)).is_clear:
+        # no band of causality shows a drift that is less than what a collective leaves open
+        low_ns = min(low_ns, line.least_ns - line.residual_ns)
+        high_ns = max(high_ns, line.most_ns + line.residual_ns)
     offset_ns = min(max(estimate_ns, low_ns), high_ns)
     return OffsetInterval(offset_ns, low_ns, high_ns, len(in_a))
 
 
-def _node_ends(ranks: Sequence[RankTrace]) -> tuple[np.ndarray, np.ndarray]:
-    """Sorted instance keys of one node and, per key, latest begin, earliest and latest end."""
+def node_ends(ranks: Sequence[RankTrace], *, every: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Sorted instance keys of one node, of every so manieth instance, and, per key, latest begin,
+    earliest and latest end."""
     keys, begins, ends = [], [], []
     for trace in ranks:
         ops = trace.ops
@@ -169,6 +176,7 @@ def _node_ends(ranks: Sequence[RankTrace]) -> tuple[np.ndarray, np.ndarray]:
             (ops["kind"] == RecordKind.COLLECTIVE)
             & np.isin(ops["op"], [int(op) for op in SYNCHRONISING_OPS])
             & (ops["end_ns"] > 0)
+            & (ops["match_seq"] % every == 0)
         )
         comm_ids = trace.comm_ids_of(ops["comm_index"][rows])
         rows, comm_ids = rows[comm_ids >= 0], comm_ids[comm_ids >= 0]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from comminsight.analysis.clock import SYNCHRONISING_OPS
+from comminsight.analysis.drift_line import MIN_DRIFT_OPS, drift_line
 from comminsight.analysis.stamp_quality import MAX_SIZE_BYTES
 from comminsight.model.event import UNBOUNDED_NS
 from comminsight.model.ops import Op, OpFlag, OpState, RecordKind, TimingSource
@@ -19,9 +20,7 @@ from comminsight.model.records import is_ended_op, is_op, n_calls
 from comminsight.model.trace import RankTrace, RunTrace
 
 MAX_OPS_PER_RANK = 4096  # of those held against other ranks: more would say the same again
-MIN_DRIFT_OPS = 16
 FARTHEST = 0.9  # of the one that lies farthest
-SETTLED_RATIO = 0.9  # of the differences lie within the residual
 # stamps of the caller's thread and of the GPU; a helper thread's may be late by any amount
 _IS_OWN_STAMP = np.isin(
     np.arange(256),
@@ -187,18 +186,8 @@ def end_drifts(trace: RunTrace, left_out: Sequence[int] = ()) -> list[EndDrift]:
 
 
 def _line(global_rank: int, at_ns: np.ndarray, gap_ns: np.ndarray) -> EndDrift:
-    """By the medians of the first and the last third: a few odd ends move neither."""
-    order = np.argsort(at_ns, kind="stable")
-    at, gap = at_ns[order].astype(float), gap_ns[order].astype(float)
-    third = len(at) // 3
-    early_at, late_at = np.median(at[:third]), np.median(at[-third:])
-    early, late = np.median(gap[:third]), np.median(gap[-third:])
-    ratio = float((late - early) / max(late_at - early_at, 1.0))
-    residual = np.abs(gap - early - ratio * (at - early_at))
-    span_ns = float(at[-1] - at[0])
-    return EndDrift(
-        global_rank, ratio, round(abs(ratio) * span_ns), round(np.quantile(residual, SETTLED_RATIO))
-    )
+    line = drift_line(at_ns, gap_ns)
+    return EndDrift(global_rank, line.ratio, line.shift_ns, line.residual_ns)
 
 
 _Table = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from comminsight.analysis.drift_line import CLEAR_FACTOR
 from comminsight.analysis.record_quality import EndBeforeEntry, EndDrift, RankRecords
 from comminsight.diagnosis import codes_records as codes
 from comminsight.diagnosis import finished_mismatch, slow_link, straggler
@@ -35,7 +36,6 @@ MIN_ZERO_RATIO = 0.02  # of the ops
 MIN_LOST_RATIO = 0.01  # of the ops of all ranks
 MIN_OWN_LOST_RATIO = 0.05  # of those of one
 MAX_DRIFT_RATIO = 0.001  # of the time: twice what a clock is ever slewed by
-CLEAR_FACTOR = 4.0  # times what the line does not explain
 MAX_RANKS_TOLD = 4
 RULES_ON_RECORDS = frozenset({straggler.RULE, slow_link.RULE, finished_mismatch.RULE})
 _Of = Callable[[RankRecords], int]

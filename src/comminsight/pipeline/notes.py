@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from comminsight.diagnosis.clock_drift import clock_drift_notes
 from comminsight.model.calibration import CalibrationState, StepView
 from comminsight.model.hang import HangEvent, StackSource
 from comminsight.model.manifest import LaunchManifest
+from comminsight.model.trace import RunTrace
 from comminsight.model.verdict import Message, MessageParam, Verdict
 from comminsight.pipeline.launches import launch_notes
 from comminsight.pipeline.load import LoadedRun
@@ -21,6 +23,7 @@ def run_notes(
     manifests: Sequence[LaunchManifest],
     rebuilt: Mapping[str, SessionSteps],
     unreadable: Sequence[str],
+    trace: RunTrace,
 ) -> tuple[Message, ...]:
     """Notes in a fixed order; none when nothing is out of the ordinary."""
     notes = []
@@ -41,6 +44,7 @@ def run_notes(
     notes += loaded.notes
     notes += nccl_notes(loaded.sessions)
     notes += broken_notes(loaded, rebuilt)
+    notes += clock_drift_notes(trace)
     notes += [Message("note.launcher", {"text": text}) for m in manifests for text in m.notes]
     notes += [note for m in manifests for note in m.messages]
     return tuple(notes)

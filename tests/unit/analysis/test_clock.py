@@ -65,6 +65,20 @@ def test_contradicting_evidence_gives_the_violated_band() -> None:
     assert (interval.low_ns, interval.offset_ns, interval.high_ns) == (10, 50, 90)
 
 
+@pytest.mark.parametrize("drift_ppm", [-400.0, -20.0, 0.0, 20.0, 100.0, 900.0])
+def test_the_bound_holds_what_a_drifting_clock_is_off_at_either_end(drift_ppm: float) -> None:
+    rng = np.random.default_rng(3)
+    begin = np.arange(400) * 5_000_000
+    end = begin + 100_000 + rng.integers(0, 10_000, 400)
+    off_ns = np.round(begin * drift_ppm * 1e-6).astype(np.int64)
+    clocks = estimate_clocks([
+        rank_trace("a", begin.tolist(), end.tolist()),
+        rank_trace("b", (begin - off_ns).tolist(), (end - off_ns).tolist()),
+    ])  # fmt: skip
+    farthest_ns = np.abs(off_ns[[0, -1]] - clocks.offset_ns["b"]).max()
+    assert farthest_ns <= clocks.error_ns["b"]
+
+
 def test_unconnected_nodes_stay_out() -> None:
     clocks = estimate_clocks([rank_trace("a", [0], [9]), rank_trace("b", [0], [9], comm_id=1)])
     assert clocks.offset_ns == {"a": 0}

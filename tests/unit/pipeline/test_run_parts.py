@@ -127,6 +127,7 @@ def test_notes_come_in_a_fixed_order():
         [launcher(notes=("disk full",), messages=(Message("launch.stopped"),))],
         {session_id: broken},
         ["x.json", "y"],
+        run_trace((), {}, 0),
     )
     assert found == (
         Message("note.unreadable", {"n_files": 2, "first": "x.json"}),
@@ -144,7 +145,7 @@ def test_notes_come_in_a_fixed_order():
         Message("note.launcher", {"text": "disk full"}),
         Message("launch.stopped"),
     )
-    assert run_notes(sort_out([life(0, 1)], []), [launcher()], {}, []) == ()
+    assert run_notes(sort_out([life(0, 1)], []), [launcher()], {}, [], run_trace((), {}, 0)) == ()
 
 
 def waiting(rank, op_seq=2, *, is_overdue=True):
