@@ -110,7 +110,7 @@ class HostEvidence:
 
 def is_host_file(head: bytes) -> bool:
     """True for a file that ``host_evidence`` reads."""
-    return _reader(head) is not None
+    return bool(_readers(head))
 
 
 def host_evidence(paths: Iterable[Path]) -> HostEvidence:
@@ -135,9 +135,7 @@ class _OfHost(Protocol):
 def hosts_in(data: bytes, name: str) -> set[str]:
     """The hosts that a file of this name tells of; raises InputError for what does not read."""
     found = HostEvidence()
-    read = _reader(data)
-    if read is not None:
-        read(data.decode("utf-8", "replace"), Path(name), found)
+    _read_all(data, Path(name), found)
     told: list[_OfHost] = [
         *found.ports, *found.gids, *found.counters, *found.nvlinks, *found.paths, *found.bridges,
         *found.samples,
@@ -155,19 +153,34 @@ def read_host_file(path: Path, found: HostEvidence | None = None) -> None:
     if data is None:
         raise InputError("is no file", path=str(path), next_step=NEXT_STEP)
     data = expanded_bytes(data, max_bytes=MAX_BYTES, path=str(path), next_step=NEXT_STEP)
-    read = _reader(data)
-    if read is None:
+    if not _readers(data):
         raise InputError("is of no form that is known", path=str(path), next_step=NEXT_STEP)
-    read(data.decode("utf-8", "replace"), path, HostEvidence() if found is None else found)
+    _read_all(data, path, HostEvidence() if found is None else found)
 
 
-def _reader(data: bytes) -> Callable[[str, Path, HostEvidence], None] | None:
+def _read_all(data: bytes, path: Path, found: HostEvidence) -> None:
+    """What each of the tools printed into the file; a part that does not read is told. Raises
+    InputError where nothing of it reads."""
+    text, errors = data.decode("utf-8", "replace"), []
+    readers = _readers(data)
+    for read in readers:
+        try:
+            read(text, path, found)
+        except InputError as error:
+            errors.append(error)
+    if errors and len(errors) == len(readers):
+        raise errors[0]
+    if errors:  # a part of it
+        found.unread.append(UnreadFile(file=str(path), reason=Message("unread.damaged")))
+
+
+def _readers(data: bytes) -> list[Callable[[str, Path, HostEvidence], None]]:
     forms = (
         (is_counter_table, _counters), (is_gpu_links, _gpu_links), (is_ib_ports, _ports),
         (is_nccl_tests, _tables), (is_nccl_tests_json, _json_table),
         (is_port_counters, _samples), (is_net_interfaces, _interfaces), (is_lspci, _bridges),
     )  # fmt: skip
-    return next((read for is_one, read in forms if is_one(data)), None)
+    return [read for is_one, read in forms if is_one(data)]
 
 
 def _counters(text: str, path: Path, found: HostEvidence) -> None:

@@ -211,3 +211,29 @@ def test_bridges_that_redirect_where_an_op_is_stuck(tmp_path: Path) -> None:
         (folder / "node0.lspci").write_text(text)
         found.append({one.cause for one in diagnose([folder]).verdicts})
     assert found == [{Cause.P2P_BLOCKED}, {Cause.ALL_PRESENT_STUCK}]
+
+
+def test_what_several_tools_printed_into_one_file(tmp_path: Path) -> None:
+    settings = SETTINGS.format(name="ens1f0", speed="100000Mb/s", link="yes")
+    parts = (
+        IBSTAT, RDMA.format(card=0, n=3), settings, NIC_STATISTICS.format(n=8),
+        bridge("16:00.0", "17", "17", redirects=True), "mlx5_0 port 1 ==> ens1f0 (Up)\n",
+    )  # fmt: skip
+    (tmp_path / "n1.txt").write_text("".join(parts))
+    found = host_evidence(sorted_files([tmp_path]).hosts)
+    assert (found.missing, found.unread) == ([], [])
+    assert {(one.host, one.device) for one in found.counters} == {("n1", "mlx5_0")}
+    assert {one.counter for one in found.counters} >= {"rx_discards_phy", "out_of_sequence"}
+    assert {one.device for one in found.facts.ports} >= {"mlx5_0", "mlx5_1"}
+    assert [one.is_redirecting for one in found.facts.bridges] == [True]
+
+
+def test_a_part_that_does_not_read_is_told(tmp_path: Path) -> None:
+    """The header of a table of nccl-tests without a row, beside ports."""
+    header = (
+        "#       size         count      type   redop    root     time   algbw   busbw #wrong\n"
+    )
+    (tmp_path / "n1.txt").write_text(IBSTAT + header)
+    found = host_evidence(sorted_files([tmp_path]).hosts)
+    assert [Path(one.file).name for one in found.unread] == ["n1.txt"]
+    assert len(found.ports) == 2

@@ -21,7 +21,13 @@ from tests.builders.host_files import write_host_files
 from tests.builders.nccl_job import NcclJob, no_answer
 from tests.builders.run import write_run
 from tests.cases.field_case import codes_of
+from tests.unit.format.test_nccl_tests_json import part
+from tests.unit.format.test_nccl_tests_json import report as json_report
+from tests.unit.format.test_nccl_tests_json import result as json_result
+from tests.unit.format.test_net_interfaces import ETHTOOL as SETTINGS
+from tests.unit.format.test_port_counters import ETHTOOL as NIC_STATISTICS
 
+POWERS = [1 << k for k in range(20, 31)]
 NOBODY = {Cause.NO_VERDICT, Cause.HEALTHY}
 
 
@@ -194,3 +200,33 @@ def test_a_port_that_went_down(tmp_path: Path, logs: str) -> None:
     assert (found.cause, port_of(found)) == (Cause.LINK_FLAP, "node1/mlx5_1")
     assert found.culprits == ((3,) if is_named else ())
     assert (codes.MISSING_WHOLE_MAP in codes_of(found)) == (logs != "whole")
+
+
+@pytest.mark.parametrize("is_mapped", [True, False])
+def test_losses_that_ethtool_counts(tmp_path: Path, is_mapped: bool) -> None:
+    """Two answers of ethtool on each host, by interface; some sizes of a test collapse."""
+    job = NcclJob(5, 1)
+    job.network(kind="RoCE")
+    if not is_mapped:
+        without(job, 2, "Connected")
+    for node in range(job.n_nodes):
+        settings = SETTINGS.format(name="eth1", speed="100000Mb/s", link="yes")
+        blocks = [
+            f"# time {1_777_874_400 + 60 * k}\n{settings}"
+            + NIC_STATISTICS.format(n=7 + (90_000 * k if node == 2 else k))
+            for k in range(2)
+        ]
+        (tmp_path / f"node{node}.ethtool").write_text("".join(blocks))
+        (tmp_path / f"node{node}.links").write_text("mlx5_0 port 1 ==> eth1 (Up)\n")
+    curve = {size: 1.0 if 1 << 23 <= size <= 1 << 25 else 20.0 for size in POWERS}
+    rows = [json_result(size, out_of_place=part(gbs, gbs)) for size, gbs in curve.items()]
+    (tmp_path / "all_reduce.json").write_text(json_report(*rows))
+    job.write(tmp_path / "logs")
+    found = diagnose([tmp_path]).verdicts[0]
+    assert codes.COUNTER_ROSE in codes_of(found)
+    if is_mapped:
+        assert (found.cause, found.culprits) == (Cause.ROCE_LOSS, (2,))
+        assert port_of(found) == "node2/mlx5_0"
+    else:
+        assert found.cause is Cause.NO_VERDICT
+        assert codes.MISSING_WHOLE_MAP in codes_of(found)
