@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from comminsight.analysis.log_index import lines_in_order
 from comminsight.analysis.log_order import apart_at_least_ns
 from comminsight.analysis.log_ranks import short_host
+from comminsight.model.host_facts import NetInterface
 from comminsight.model.job_evidence import JobLog
 from comminsight.model.log_event import LogCode, LogEvent
 
@@ -34,13 +35,16 @@ class PortLoss:
         return min((gap for gap in gaps if gap >= 0), default=None)
 
 
-def port_losses(logs: Sequence[JobLog]) -> list[PortLoss]:
+def port_losses(logs: Sequence[JobLog], interfaces: Iterable[NetInterface] = ()) -> list[PortLoss]:
     """Every port of which a line says that it went down; the same event told by several processes
-    of a host is one."""
+    of a host is one. The kernel names interfaces, NCCL the devices above them: ``interfaces`` tell
+    which these are."""
+    above = {(short_host(one.host), one.interface): one.device for one in interfaces}
     down: dict[tuple[str, str], list[LogEvent]] = defaultdict(list)
     back: dict[tuple[str, str], list[LogEvent]] = defaultdict(list)
     for host, event in _events(logs):
-        port = host, _device(event)
+        name = _device(event)
+        port = host, above.get((host, name), name)
         if _is(event, DOWN_EVENTS, "down"):
             down[port].append(event)
         elif _is(event, BACK_EVENTS, "up"):

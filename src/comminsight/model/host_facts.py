@@ -24,6 +24,14 @@ class PortState(msgspec.Struct, frozen=True, kw_only=True):
     lid: int = 0
 
 
+class NetInterface(msgspec.Struct, frozen=True, kw_only=True):
+    """A network interface and the RDMA device above it."""
+
+    host: str
+    interface: str
+    device: str
+
+
 class GidEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of a port's GID table as observed at ``observed_ns`` (0: not known when)."""
 
@@ -93,6 +101,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """All observations of all hosts; an empty tuple: nobody looked."""
 
     ports: tuple[PortState, ...] = ()
+    interfaces: tuple[NetInterface, ...] = ()
     gids: tuple[GidEntry, ...] = ()
     bridges: tuple[PciBridge, ...] = ()
     paths: tuple[DevicePath, ...] = ()

@@ -37,6 +37,7 @@ from comminsight.model.host_facts import (
     GidEntry,
     HostDevice,
     HostFacts,
+    NetInterface,
     NumaNode,
     NvLinkState,
     PciBridge,
@@ -81,6 +82,10 @@ class HostEvidence:
         """All but counters and bandwidth, as rules take them."""
         return HostFacts(
             ports=tuple(joined_ports(self.ports, self._names)),
+            interfaces=tuple(
+                NetInterface(host=host, interface=name, device=device)
+                for (host, name), device in sorted(self.device_of.items())
+            ),
             gids=tuple(self.gids),
             bridges=tuple(self.bridges),
             paths=tuple(self.paths),

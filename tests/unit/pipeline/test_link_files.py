@@ -230,3 +230,23 @@ def test_losses_that_ethtool_counts(tmp_path: Path, is_mapped: bool) -> None:
     else:
         assert found.cause is Cause.NO_VERDICT
         assert codes.MISSING_WHOLE_MAP in codes_of(found)
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_an_interface_of_which_the_kernel_says_that_it_went_down(
+    tmp_path: Path, is_named: bool
+) -> None:
+    """Only what tells the device above it makes it a port of the job."""
+    job = NcclJob(3, 2)
+    job.network(kind="RoCE")
+    job.kernel(1, 100, "mlx5_core 0000:3b:00.1 ens1f1: Link down")
+    job.warn(3, 110, no_answer("10.40.2.7"))
+    if is_named:
+        (tmp_path / "node1.links").write_text("mlx5_1 port 1 ==> ens1f1 (Up)\n")
+    job.write(tmp_path)
+    found = diagnose([tmp_path]).verdicts[0]
+    if is_named:
+        assert (found.cause, found.culprits) == (Cause.LINK_FLAP, (3,))
+        assert port_of(found) == "node1/mlx5_1"
+    else:
+        assert found.cause is Cause.PEER_UNREACHABLE

@@ -42,7 +42,7 @@ class Failure:
 def link_flap_rule(job: JobEvidence) -> Iterator[Claim]:
     """LINK_FLAP of each port after whose loss transfers of its host failed; what was seen of the
     others."""
-    losses = port_losses(job.logs)
+    losses = port_losses(job.logs, job.hosts.interfaces)
     failures = list(_failures(job, ranks_of(job.logs, job.world_size))) if losses else []
     for loss in losses:
         after = [one for one in failures if _is_after(loss, one)]
