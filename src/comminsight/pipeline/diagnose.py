@@ -85,7 +85,7 @@ class RunMeasured:
 
 def _with_measures(job: JobEvidence, measured: RunMeasured) -> JobEvidence:
     own = tuple(replace(row, run=OWN_RUN) for row in measured.bandwidth)
-    return replace(job, own_bandwidth=own, step_times=measured.step_times)
+    return replace(job, own_bandwidth=own, step_times=measured.step_times or job.step_times)
 
 
 def judged(job: JobEvidence) -> tuple[tuple[Verdict, ...], tuple[Message, ...]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from comminsight.analysis.activity_steps import activity_steps
 from comminsight.analysis.log_links import log_links
 from comminsight.analysis.log_lives import last_life
 from comminsight.analysis.log_ranks import ranks_of
@@ -101,6 +102,7 @@ def _with_traces(job: JobEvidence, traces: TraceEvidence) -> JobEvidence:
         world_size=world,
         inferred_world_size=inferred,
         activities=traces.activities,
+        step_times=activity_steps(traces.activities) if hosts.counters else (),
         launches=traces.launches,
         numbered=traces.numbered,
         inspected_ranks=traces.inspected_ranks,

@@ -12,12 +12,15 @@ from comminsight.cli.sources import judged
 from comminsight.diagnosis import codes_link as codes
 from comminsight.model.counters import CounterSeries
 from comminsight.model.host_facts import HostFacts, PortState
+from comminsight.model.ops import Op
 from comminsight.model.verdict import Cause, ChainLevel, Confidence, Verdict
 from comminsight.pipeline.diagnose import diagnose
 from comminsight.run import open_run
 from comminsight.sim import Clocks, LateRank, SlowLink, ddp_layout, megatron_layout, simulate
 from comminsight.sim.groups import groups_of
+from tests.builders.activities import T0, comm, compute
 from tests.builders.host_files import write_host_files
+from tests.builders.kineto import write_traces
 from tests.builders.nccl_job import NcclJob, no_answer
 from tests.builders.run import write_run
 from tests.cases.field_case import codes_of
@@ -250,3 +253,37 @@ def test_an_interface_of_which_the_kernel_says_that_it_went_down(
         assert port_of(found) == "node1/mlx5_1"
     else:
         assert found.cause is Cause.PEER_UNREACHABLE
+
+
+@pytest.mark.parametrize("is_related", [True, False])
+def test_errors_of_a_port_beside_traces_of_the_job(tmp_path: Path, is_related: bool) -> None:
+    """The steps are those that the profiler marked on rank 1."""
+    rng = np.random.default_rng(11)
+    n_steps, usual_us = 160, 1000.0
+    is_long = rng.random(n_steps) < 0.12
+    lasted_us = usual_us * (1 + 0.4 * is_long + 0.02 * rng.random(n_steps))
+    begun_us = np.concatenate([[0.0], np.cumsum(lasted_us)]).tolist()
+    own = [
+        one
+        for rank in range(2)
+        for k in range(n_steps)
+        for one in (
+            compute(rank, begun_us[k], 700, step=k),
+            comm(rank, Op.ALL_REDUCE, begun_us[k] + 700, 200, step=k, size_bytes=1 << 20),
+        )
+    ]
+    write_traces(tmp_path / "traces", own, 2)
+    risen = is_long if is_related else rng.permutation(is_long)
+    values = np.concatenate([[0.0], np.cumsum(700.0 * risen)]).tolist()
+    series = CounterSeries(
+        host="node1", device="mlx5_0", counter="symbol_error", unit="1",
+        times_ns=tuple(T0 + round(us * 1000) for us in begun_us), values=tuple(values),
+    )  # fmt: skip
+    write_host_files(tmp_path / "hosts", HostFacts(), [series])
+    job = NcclJob(2, 1)
+    job.network()
+    job.write(tmp_path / "logs")
+    slow = [one for one in diagnose([tmp_path]).verdicts if one.cause is Cause.SLOW_LINK]
+    assert [(one.culprits, port_of(one)) for one in slow] == (
+        [((1,), "node1/mlx5_0")] if is_related else []
+    )
