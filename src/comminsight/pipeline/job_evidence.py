@@ -102,7 +102,7 @@ def _with_traces(job: JobEvidence, traces: TraceEvidence) -> JobEvidence:
         world_size=world,
         inferred_world_size=inferred,
         activities=traces.activities,
-        step_times=activity_steps(traces.activities) if hosts.counters else (),
+        step_times=activity_steps(traces.activities) if job.counters else (),
         launches=traces.launches,
         numbered=traces.numbered,
         inspected_ranks=traces.inspected_ranks,
