@@ -4,6 +4,7 @@ CPU time (of all processes) and small sizes; ``make bench`` prints the
 real numbers.
 """
 
+import io
 import statistics
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from benchmarks import (
     capture_overhead,
     diagnosis,
     engine,
+    inspector_read,
     nccl_door,
     pair_waits,
     rebuild,
@@ -23,8 +25,10 @@ from benchmarks import (
 from comminsight.analysis.waits import numpy_sweep
 from comminsight.diagnosis.hang import judge_hang
 from comminsight.errors import InputError
+from comminsight.format.inspector_json import read_inspector
 from comminsight.pipeline.executor import PoolExecutor
 from comminsight.pipeline.kernels import pair_sweep
+from tests.builders.inspector import inspector_text
 
 SLACK = 3.0
 
@@ -70,6 +74,22 @@ def test_ten_million_records_a_second_are_read(
     rate = n_records / costs["segment"] / 1e6
     told(capsys, f"segment read: {rate:.1f} M records/s")
     assert rate >= 10 / SLACK
+
+
+@pytest.mark.parametrize("kind", ["plain", "mixed"])
+def test_inspector_lines_are_read_seven_times_as_fast_as_json_loads(
+    kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    n_records = 20_000
+    plain = inspector_text(0, 8, range(n_records), per_dump=500)
+    text = plain if kind == "plain" else inspector_read.mixed_text(n_records)
+    rounds = []
+    for _ in range(3):
+        own_s = inspector_read.cpu_s(lambda: read_inspector(io.BytesIO(text)))
+        rounds.append(inspector_read.cpu_s(lambda: inspector_read.loads(text)) / own_s)
+    ratio = statistics.median(rounds)
+    told(capsys, f"Inspector, {kind} lines: {ratio:.1f} times json.loads")
+    assert ratio >= 7 / SLACK
 
 
 def test_five_million_records_a_second_go_through_the_engine(

@@ -72,19 +72,22 @@ class Bytes:
         is_number = equals(spans, key) & (lengths > 0) & (lengths < WORD_BYTES)
         is_number &= ~_is_zero_led(words, lengths)
         at = at + (len(key) + lengths)
-        behind = self.spans(at, 1 + 2 * WORD_BYTES)
+        behind = self.spans(at, 1 + WORD_BYTES)
         has_point = (behind[:, 0] & _LAST_BYTE) == _POINT
-        n_first, n_second = n_digits(word_of(behind, 1)), n_digits(word_of(behind, 1 + WORD_BYTES))
-        n_behind = n_first + n_second * (n_first == WORD_BYTES)
+        n_behind = n_digits(word_of(behind, 1))
+        if len(long := np.flatnonzero(n_behind == WORD_BYTES)):
+            n_behind[long] += n_digits(self.spans(at[long] + 1 + WORD_BYTES, WORD_BYTES)[:, 0])
         is_number &= ~has_point | ((n_behind > 0) & (n_behind < 2 * WORD_BYTES))
-        return at + has_point * (n_behind + 1), is_number
+        n_behind += 1
+        n_behind *= has_point
+        return at + n_behind, is_number
 
     def words(self, at: np.ndarray, key: bytes, known: Mapping[str, int]) -> _Found:
-        """The codes of the quoted words behind ``key`` there, where they end, and at which places
-        ``key`` stands with a known one behind it."""
+        """The codes (u1) of the quoted words behind ``key`` there, where they end, and at which
+        places ``key`` stands with a known one behind it."""
         texts = {key + f'"{one}"'.encode(): code for one, code in known.items()}
         spans = self.spans(at, max(map(len, texts)))
-        codes, lengths = np.zeros(len(at), np.int64), np.zeros(len(at), np.int64)
+        codes, lengths = np.zeros(len(at), np.uint8), np.zeros(len(at), np.uint8)
         left = np.arange(len(at))
         for text, code in texts.items():
             is_one = equals(spans if len(left) == len(at) else spans[left], text)

@@ -75,8 +75,11 @@ def _found(
         if offset < 0:
             left = left[1:]
             continue
-        at = begins[left] + offset
-        is_there = block.begins_with(np.minimum(at, ends[left]), key) & (at < ends[left])
+        own, own_ends = (begins, ends) if len(left) == len(ends) else (begins[left], ends[left])
+        at = np.minimum(own + offset, own_ends)  # what begins there is not within the line
+        is_there = block.begins_with(at, key)
+        if len(left) == len(ends) and is_there.all():
+            return at, is_there
         here = left[is_there]
         places[here], is_found[here] = at[is_there], True
         left = left[~is_there]
@@ -87,7 +90,7 @@ def _rows(
     block: Bytes, layout: Layout, at: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The rows of the payloads that begin at ``at``, the ends of their last values, and which of
-    them were read."""
+    them were read: what stands in the others means nothing."""
     rows = np.zeros(len(at), ROW_DTYPE)
     rows["peer"] = rows["channels_us"] = NOT_STATED
     is_read = np.ones(len(at), bool)
@@ -99,7 +102,7 @@ def _rows(
         else:
             column, known = TEXTS[name]
             values, at, is_value = block.words(at, before, known)
-        rows[column] = np.where(is_value, values, 0)
+        rows[column] = values
         is_read &= is_value
     return rows, at, is_read
 
