@@ -17,6 +17,7 @@ from comminsight.diagnosis.job_coverage import job_coverage
 from comminsight.diagnosis.log_origin import log_origin
 from comminsight.diagnosis.logged_ends import echo_evidence
 from comminsight.diagnosis.rules import RULES
+from comminsight.diagnosis.rules.dark import with_dark
 from comminsight.diagnosis.same_death import told_once
 from comminsight.model.job_evidence import JobEvidence
 from comminsight.model.verdict import UNREMARKABLE, Cause, Confidence, Evidence, Verdict
@@ -32,7 +33,7 @@ def judge_job(job: JobEvidence) -> tuple[Verdict, ...]:
     if not found:
         silent = [claim.verdict for claim in claims] or [_nothing_found(job)]
         return (_complete(_joined(silent), job),)
-    findings = told_once(without_consequences(found))
+    findings = with_dark(told_once(without_consequences(found)), job)
     return tuple(_complete(verdict, job) for verdict in findings)
 
 
