@@ -16,6 +16,7 @@ from comminsight.diagnosis.codes import message
 from comminsight.diagnosis.codes_logs import EARLIER_LIFE, EVENTS_BEYOND
 from comminsight.diagnosis.codes_trace import WORLD_INFERRED
 from comminsight.errors import InputError
+from comminsight.format.regular_file import open_regular
 from comminsight.model.job_evidence import JobEvidence, JobLog, UnreadFile
 from comminsight.model.ras import RasReading
 from comminsight.model.verdict import Message
@@ -119,8 +120,19 @@ def _of_dumps(paths: Sequence[Path], world_size: int, *, is_needed: bool) -> Job
     except InputError:
         if is_needed:
             raise
-    unread = [UnreadFile(file=str(path), reason=Message("unread.damaged")) for path in paths]
-    return JobEvidence(world_size=world_size, unread=tuple(unread))
+    return JobEvidence(world_size=world_size, unread=tuple(map(_unread, paths)))
+
+
+def _unread(path: Path) -> UnreadFile:
+    """The file that told nothing: it is damaged, unless the system does not give it at all."""
+    try:
+        opened = open_regular(path)
+    except OSError:
+        opened = None
+    if opened is not None:
+        opened.close()
+    reason = "unread.damaged" if opened is not None else "unread.unreadable"
+    return UnreadFile(file=str(path), reason=Message(reason))
 
 
 def _refuse(files: EvidenceFiles) -> None:
@@ -144,5 +156,5 @@ def _answers(paths: Sequence[Path]) -> tuple[list[RasReading], list[UnreadFile]]
         try:
             found.append(read_ras(path))
         except InputError:
-            unread.append(UnreadFile(file=str(path), reason=Message("unread.damaged")))
+            unread.append(_unread(path))
     return found, unread

@@ -12,8 +12,9 @@ from comminsight.diagnosis.job_coverage import job_coverage
 from comminsight.errors import InputError
 from comminsight.model.activity import LaunchCount
 from comminsight.model.ops import Op
+from comminsight.pipeline import job_evidence
 from comminsight.pipeline.ascend_profiles import read_ascend_profiles
-from comminsight.pipeline.evidence_files import FileForm, form_of
+from comminsight.pipeline.evidence_files import FileForm, form_of, sorted_files
 from comminsight.pipeline.job_evidence import gather
 from comminsight.pipeline.traces import trace_evidence
 from tests.builders.activities import comm, compute, shifted
@@ -145,3 +146,20 @@ def test_a_profile_that_the_system_does_not_give_is_not_called_damaged(
     profiles = read_ascend_profiles([tmp_path / name, tmp_path / "broken/kernel_details.csv"])
     reasons = {Path(one.file).parent.name: one.reason.code for p in profiles for one in p.unread}
     assert reasons == {Path(name).parent.name: "unread.unreadable", "broken": "unread.damaged"}
+
+
+@pytest.mark.parametrize(("is_gone", "reason"), [(True, "unreadable"), (False, "damaged")])
+def test_a_dump_and_an_answer_that_vanish_are_not_called_damaged(
+    is_gone: bool, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_traces(tmp_path / "k", STEP, 2)
+    (tmp_path / "dump_0.json").write_text('{"version": "2.5", "entries": [], "pg_config": 7')
+    (tmp_path / "ras.json").write_text('{"nccl_version": "2.28.3", "communicators_count": "x"')
+    files = sorted_files([tmp_path])
+    assert (len(files.dumps), len(files.ras)) == (1, 1)
+    monkeypatch.setattr(job_evidence, "sorted_files", lambda _: files)
+    for path in (*files.dumps, *files.ras) if is_gone else ():
+        path.unlink()
+    job = gather([tmp_path]).job
+    reasons = {Path(one.file).name: one.reason.code for one in job.unread}
+    assert reasons == dict.fromkeys(("dump_0.json", "ras.json"), f"unread.{reason}")
