@@ -108,11 +108,17 @@ def compare(
     first: Annotated[Path, typer.Argument(help="record before", readable=False)],
     second: Annotated[Path, typer.Argument(help="record after", readable=False)],
     *,
+    control: Annotated[
+        list[Path] | None,
+        typer.Option(help="another record of the first state; give several"),
+    ] = None,
     lang: Annotated[Lang, typer.Option(help="language")] = Lang.EN,
     json: Annotated[bool, typer.Option("--json", help="all of it as JSON")] = False,
 ) -> int:
     """Say which collectives became slower: 10 when one did, 3 when they cannot be compared."""
-    found = compare_records(read_record(first), read_record(second))
+    found = compare_records(
+        read_record(first), read_record(second), [read_record(path) for path in control or ()]
+    )
     if json:
         write_output(bench_json(found))
     else:

@@ -19,22 +19,35 @@ from comminsight.model.bench import (
 
 ALPHA = 0.01  # of all rows of a comparison together
 EFFECT_RATIO = 1.1
+# launches of one state on one machine: medians up to 4.1 times apart, each launch steady in itself
+LONE_RATIO = 5.0
 MIN_REPEATS = 10
 SAME_FIELDS = ("workload_id", "algorithm_requested", "warmup")
 
 
-def compare_records(first: BenchRecord, second: BenchRecord) -> Comparison:
+def compare_records(
+    first: BenchRecord, second: BenchRecord, controls: Sequence[BenchRecord] = ()
+) -> Comparison:
     """Every row of both: slower or faster only beyond ``EFFECT_RATIO`` and beyond what one launch
     wanders by itself, and below ``ALPHA`` shared by the rows.
+
+    ``controls`` are other launches of the first state: what their medians differ from each other
+    is no change either. Without any, only a change beyond ``LONE_RATIO`` is one.
 
     No verdict for fewer than ``MIN_REPEATS`` repeats or where ranks waited for a core, and none on
     any row where what was measured, how, or on what differs, where another algorithm was asked for,
     or where a launch failed.
     """
-    differs = tuple(_differences(first, second))
+    differs = tuple(
+        dict.fromkeys(name for one in (second, *controls) for name in _differences(first, one))
+    )
     before, after = _rows(first), _rows(second)
     common = [key for key in before if key in after]
-    changes = [_change(before[key], after[key], ALPHA / len(common)) for key in common]
+    floors = _launch_ratios([first, *controls])
+    changes = [
+        _change(before[key], after[key], ALPHA / len(common), floors.get(key, LONE_RATIO))
+        for key in common
+    ]
     lone = [key for key in before if key not in after] + [key for key in after if key not in before]
     return Comparison(
         differs=differs,
@@ -45,6 +58,16 @@ def compare_records(first: BenchRecord, second: BenchRecord) -> Comparison:
 
 def _rows(record: BenchRecord) -> dict[tuple[str, int], BenchRow]:
     return {(row.collective, row.payload_bytes_per_rank): row for row in record.metrics.rows}
+
+
+def _launch_ratios(alike: Sequence[BenchRecord]) -> dict[tuple[str, int], float]:
+    """Greatest median over the least of launches that are alike; none of a single launch."""
+    if len(alike) < 2:
+        return {}
+    all_rows = [_rows(record) for record in alike]
+    common = set.intersection(*(set(rows) for rows in all_rows))
+    medians = {key: [rows[key].median_max_rank_ms for rows in all_rows] for key in common}
+    return {key: max(ms) / min(ms) if min(ms) > 0 else math.inf for key, ms in medians.items()}
 
 
 def _differences(first: BenchRecord, second: BenchRecord) -> list[str]:
@@ -59,10 +82,10 @@ def _differences(first: BenchRecord, second: BenchRecord) -> list[str]:
     return found
 
 
-def _change(one: BenchRow, other: BenchRow, alpha: float) -> RowChange:
+def _change(one: BenchRow, other: BenchRow, alpha: float, floor: float) -> RowChange:
     ratio = other.median_max_rank_ms / one.median_max_rank_ms
     p_value = permutation_p(one.max_rank_ms, other.max_rank_ms)
-    threshold = max(EFFECT_RATIO, _wander(one.max_rank_ms), _wander(other.max_rank_ms))
+    threshold = max(EFFECT_RATIO, floor, _wander(one.max_rank_ms), _wander(other.max_rank_ms))
     is_short = min(len(one.max_rank_ms), len(other.max_rank_ms)) < MIN_REPEATS
     if is_short or one.is_disturbed or other.is_disturbed:
         change = Change.NO_VERDICT

@@ -21,13 +21,30 @@ def record(times: list[float]) -> BenchRecord:
 
 @pytest.mark.parametrize(
     ("factor", "n", "change"),
-    [(2.0, 20, Change.SLOWER), (0.5, 20, Change.FASTER), (1.0, 20, Change.SAME),
-     (2.0, 4, Change.NO_VERDICT)],
+    [(8.0, 20, Change.SLOWER), (0.125, 20, Change.FASTER), (2.0, 20, Change.SAME),
+     (1.0, 20, Change.SAME),
+     (8.0, 4, Change.NO_VERDICT)],
 )  # fmt: skip
 def test_change(factor: float, n: int, change: Change) -> None:
     noise = np.random.default_rng(1).lognormal(0, 0.1, 2 * n).tolist()
     (row,) = compare_records(record(noise[:n]), record([factor * one for one in noise[n:]])).rows
     assert row.change is change
+
+
+@pytest.mark.parametrize(
+    ("controls", "change"),
+    [((), Change.SAME), ((1.05,), Change.SLOWER), ((1.05, 2.5), Change.SAME),
+     ((0.4,), Change.SAME)],
+)  # fmt: skip
+def test_launches_of_one_state_say_how_far_launches_differ(
+    controls: tuple[float, ...], change: Change
+) -> None:
+    before, after = record(NOISE), record([2.0 * one for one in NOISE])
+    alike = [record([factor * one for one in NOISE]) for factor in controls]
+    (found,) = compare_records(before, after, alike).rows
+    assert found.change is change
+    other = [*alike, replace(before, workload_id="v")]
+    assert compare_records(before, after, other).differs == ("workload_id",)
 
 
 @pytest.mark.parametrize(("n_lost", "change"), [(9, Change.SLOWER), (10, Change.NO_VERDICT)])
