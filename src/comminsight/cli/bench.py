@@ -110,7 +110,7 @@ def compare(
     *,
     control: Annotated[
         list[Path] | None,
-        typer.Option(help="another record of the first state; give several"),
+        typer.Option(help="another record of the first state; give four"),
     ] = None,
     lang: Annotated[Lang, typer.Option(help="language")] = Lang.EN,
     json: Annotated[bool, typer.Option("--json", help="all of it as JSON")] = False,

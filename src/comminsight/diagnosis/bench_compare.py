@@ -21,6 +21,7 @@ ALPHA = 0.01  # of all rows of a comparison together
 EFFECT_RATIO = 1.1
 # launches of one state on one machine: medians up to 4.1 times apart, each launch steady in itself
 LONE_RATIO = 5.0
+MIN_CONTROLS = 4
 MIN_REPEATS = 10
 SAME_FIELDS = ("workload_id", "algorithm_requested", "warmup")
 
@@ -32,7 +33,7 @@ def compare_records(
     wanders by itself, and below ``ALPHA`` shared by the rows.
 
     ``controls`` are other launches of the first state: what their medians differ from each other
-    is no change either. Without any, only a change beyond ``LONE_RATIO`` is one.
+    is no change either. With fewer than ``MIN_CONTROLS`` only what is beyond ``LONE_RATIO`` is one.
 
     No verdict for fewer than ``MIN_REPEATS`` repeats or where ranks waited for a core, and none on
     any row where what was measured, how, or on what differs, where another algorithm was asked for,
@@ -43,11 +44,8 @@ def compare_records(
     )
     before, after = _rows(first), _rows(second)
     common = [key for key in before if key in after]
-    floors = _launch_ratios([first, *controls])
-    changes = [
-        _change(before[key], after[key], ALPHA / len(common), floors.get(key, LONE_RATIO))
-        for key in common
-    ]
+    floor = _launch_ratio([first, *controls])
+    changes = [_change(before[key], after[key], ALPHA / len(common), floor) for key in common]
     lone = [key for key in before if key not in after] + [key for key in after if key not in before]
     return Comparison(
         differs=differs,
@@ -60,14 +58,15 @@ def _rows(record: BenchRecord) -> dict[tuple[str, int], BenchRow]:
     return {(row.collective, row.payload_bytes_per_rank): row for row in record.metrics.rows}
 
 
-def _launch_ratios(alike: Sequence[BenchRecord]) -> dict[tuple[str, int], float]:
-    """Greatest median over the least of launches that are alike; none of a single launch."""
-    if len(alike) < 2:
-        return {}
+def _launch_ratio(alike: Sequence[BenchRecord]) -> float:
+    """Greatest median over the least of launches that are alike, of the row in which they differ
+    most: few launches show too little in a row alone. ``LONE_RATIO`` of too few launches."""
+    if len(alike) - 1 < MIN_CONTROLS:
+        return LONE_RATIO
     all_rows = [_rows(record) for record in alike]
     common = set.intersection(*(set(rows) for rows in all_rows))
-    medians = {key: [rows[key].median_max_rank_ms for rows in all_rows] for key in common}
-    return {key: max(ms) / min(ms) if min(ms) > 0 else math.inf for key, ms in medians.items()}
+    medians = [[rows[key].median_max_rank_ms for rows in all_rows] for key in common]
+    return max((max(ms) / min(ms) if min(ms) > 0 else math.inf for ms in medians), default=math.inf)
 
 
 def _differences(first: BenchRecord, second: BenchRecord) -> list[str]:

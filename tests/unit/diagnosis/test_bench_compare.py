@@ -33,8 +33,8 @@ def test_change(factor: float, n: int, change: Change) -> None:
 
 @pytest.mark.parametrize(
     ("controls", "change"),
-    [((), Change.SAME), ((1.05,), Change.SLOWER), ((1.05, 2.5), Change.SAME),
-     ((0.4,), Change.SAME)],
+    [((), Change.SAME), ((1.05, 0.98, 1.0), Change.SAME), ((1.05, 0.98, 1.0, 1.0), Change.SLOWER),
+     ((1.05, 0.4, 1.0, 1.0), Change.SAME)],
 )  # fmt: skip
 def test_launches_of_one_state_say_how_far_launches_differ(
     controls: tuple[float, ...], change: Change
