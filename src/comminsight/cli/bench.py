@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +12,7 @@ import typer
 from comminsight.cli.bench_words import chosen, counts
 from comminsight.cli.choices import Lang
 from comminsight.cli.once import interruptible_once
+from comminsight.cli.plots import plot_drawer, write_plot
 from comminsight.cli.typed import call, progress, terminal_width, write_output
 from comminsight.diagnosis.bench_compare import compare_records
 from comminsight.errors import ExitCode, UsageError
@@ -30,6 +31,7 @@ from comminsight.report.bench_text import render_bench, render_comparison, rende
 from comminsight.report.json_form import bench_json
 
 DEFAULTS = BenchPlan()
+PLOT = "comminsight.report.bench_plot"
 PlotFile = Annotated[
     Path | None, typer.Option("--plot", help="also draw them into this new .svg or .png")
 ]
@@ -78,13 +80,13 @@ def bench(  # noqa: PLR0913 - one for each option
         warmup=warmup, repeats=repeats, label=label,
     )  # fmt: skip
     refuse_unknown(plan)
-    _refuse_plot(plot, is_measured=run)
+    draw = _drawer(plot, is_measured=run)
     if not run:
         _print(BenchRun(plan=plan, commands=tuple(map(shown, plan.launches()))), lang, is_json=json)
         return int(ExitCode.OK)
     done = _measured(plan, out, timeout)
     _print(done, lang, is_json=json)
-    _draw(plot, done.records)
+    _draw(plot, draw, done.records)
     has_failed = any(record.failure for record in done.records)
     return int(ExitCode.PARTIAL if has_failed else ExitCode.OK)
 
@@ -96,11 +98,11 @@ def show(
     lang: Annotated[Lang, typer.Option(help="language")] = Lang.EN,
 ) -> int:
     """Print records as they were printed after they were measured."""
-    _refuse_plot(plot, is_measured=True)
+    draw = _drawer(plot, is_measured=True)
     read = tuple(map(read_record, records))
     paths = tuple(map(str, records))
     write_output(render_records(paths, read, lang=lang.value, width=terminal_width()))
-    _draw(plot, read)
+    _draw(plot, draw, read)
     return int(ExitCode.OK)
 
 
@@ -143,34 +145,20 @@ def _measured(plan: BenchPlan, out: Path, timeout_s: float) -> BenchRun:
     return BenchRun(plan=plan, paths=tuple(map(str, paths)), records=records)
 
 
-def _refuse_plot(plot: Path | None, *, is_measured: bool) -> None:
+def _drawer(plot: Path | None, *, is_measured: bool) -> Callable[..., bytes] | None:
     """Before anything is measured: a plot that cannot be drawn costs nobody a measurement."""
     if plot is None:
-        return
+        return None
     if not is_measured:
         raise UsageError("--plot draws what was measured", next_step="add --run")
-    if plot.suffix not in {".svg", ".png"}:
-        raise UsageError(f"--plot {plot}: not .svg or .png", next_step="name the file so")
-    if plot.exists() or plot.is_symlink():
-        raise UsageError(f"--plot {plot} is there already", next_step="give another name")
-    if not plot.parent.is_dir():
-        raise UsageError(f"--plot {plot}: no such folder", next_step="make it first")
-    try:
-        import comminsight.report.bench_plot  # noqa: F401 - whether it can be loaded
-    except ImportError as error:
-        raise UsageError(
-            f"matplotlib is not installed: {error}",
-            next_step="pip install 'comminsight[plot]', or leave out --plot",
-        ) from error
+    return plot_drawer(plot, PLOT)
 
 
-def _draw(plot: Path | None, records: Sequence[BenchRecord]) -> None:
-    if plot is None:
-        return
-    from comminsight.report.bench_plot import drawn
-
-    with plot.open("xb") as file:
-        file.write(drawn(records, form=plot.suffix[1:]))
+def _draw(
+    plot: Path | None, draw: Callable[..., bytes] | None, records: Sequence[BenchRecord]
+) -> None:
+    if plot is not None and draw is not None:
+        write_plot(plot, draw(records, form=plot.suffix[1:]))
 
 
 def main(argv: Sequence[str]) -> int:
