@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from comminsight.analysis.log_devices import Devices, Port, devices_of, net_of, writer_of
-from comminsight.analysis.log_index import SameLogs, lines_in_order, lines_with
+from comminsight.analysis.log_index import SameLogs, has_any, lines_in_order, lines_with
 from comminsight.analysis.log_ranks import INIT_CODES, LogRanks, Process
 from comminsight.model.counters import Link, LinkMap, RankGpu
 from comminsight.model.job_evidence import JobLog
@@ -108,6 +108,8 @@ def _channel(event: LogEvent) -> tuple[object, ...]:
 
 def log_links(logs: Sequence[JobLog], ranks: LogRanks) -> LinkMap | None:
     """The map of the job; None where no line tells of a channel over the network."""
+    if not has_any(logs, (LogCode.NCCL_CHANNEL,)):
+        return None
     channels = net_channels(logs)
     if not any(use.every for use in channels.uses.values()):
         return None

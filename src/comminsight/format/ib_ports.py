@@ -27,6 +27,7 @@ _SHOWN = re.compile(
     re.ASCII,
 )
 MARKS = (_CA, _HCA, _SHOW_GIDS)
+_WORDS = (b"CA '", b"hca_id:", b"DEV")  # one of them is in every such file
 _HEAD = re.compile(
     rb"^(?:[A-Za-z][\w.-]*: ?)?(?:CA '[\w.-]+'|hca_id:\s*\S|DEV\s+PORT\s+INDEX\s+GID)", re.MULTILINE
 )
@@ -53,7 +54,7 @@ class HostPorts:
 
 def is_ib_ports(head: bytes) -> bool:
     """True where one of these tools printed it."""
-    return _HEAD.search(head) is not None
+    return any(word in head for word in _WORDS) and _HEAD.search(head) is not None
 
 
 def parse_ib_ports(

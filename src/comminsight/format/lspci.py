@@ -16,6 +16,7 @@ _ADDRESS = r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7]"
 _DEVICE = re.compile(rf"({_ADDRESS}) ([A-Z0-9][^:]{{0,60}})(?: \[[0-9a-f]{{4}}\])?: (.{{0,300}})")
 _BUSES = re.compile(r"\s+Bus: primary=[0-9a-f]{2}, secondary=([0-9a-f]{2}), subordinate=.*")
 _CONTROL = re.compile(r"\s+ACSCtl:\s*(\S.*)")
+_WORDS = (b"\tSubsystem: ", b"\tControl: ", b"\tDeviceName: ", b"\tPhysical Slot: ")
 _HEAD = re.compile(
     rb"^(?:[A-Za-z][\w.-]{0,62}: ?)?" + _ADDRESS.encode() + rb" [A-Z0-9][^\n:]{0,80}: [^\n]*\n"
     rb"(?:[A-Za-z][\w.-]{0,62}: ?)?\t(?:Subsystem|Control|DeviceName|Physical Slot): ",
@@ -71,7 +72,7 @@ class _Device:
 
 def is_lspci(head: bytes) -> bool:
     """True where ``lspci -v`` printed a device."""
-    return _HEAD.search(head) is not None
+    return any(word in head for word in _WORDS) and _HEAD.search(head) is not None
 
 
 def parse_lspci(text: str, *, file_name: str = "", path: str = "") -> PciBridges:

@@ -53,7 +53,7 @@ class NcclTestTable:
 
 def is_nccl_tests(head: bytes) -> bool:
     """True where the header of such a table is in it."""
-    return _HEAD.search(head) is not None
+    return b"size" in head and b"count" in head and _HEAD.search(head) is not None
 
 
 def parse_nccl_tests(text: str, *, file_name: str = "", path: str = "") -> list[NcclTestTable]:

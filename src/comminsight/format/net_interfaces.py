@@ -24,6 +24,7 @@ _RDMA = re.compile(
 )
 _OFED = re.compile(r"([\w.-]{1,64}) port (\d{1,3}) ==> ([\w.-]{1,64}) \((Up|Down)\)\s*", re.ASCII)
 MARKS = (_SETTINGS, _RDMA, _OFED)
+_WORDS = (b"Settings for ", b" state ", b" ==> ")  # one of them is in every such file
 _HEAD = re.compile(
     rb"^(?:[A-Za-z][\w.-]{0,62}: ?)?(?:Settings for [\w.-]{1,64}:\s*$"
     rb"|link [\w.-]{1,64}/\d{1,3} [\w :]{0,80}state [A-Z]{2}"
@@ -44,7 +45,7 @@ class NetInterfaces:
 
 def is_net_interfaces(head: bytes) -> bool:
     """True where one of these tools printed it."""
-    return _HEAD.search(head) is not None
+    return any(word in head for word in _WORDS) and _HEAD.search(head) is not None
 
 
 def parse_net_interfaces(text: str, *, file_name: str = "", path: str = "") -> NetInterfaces:

@@ -37,6 +37,7 @@ _COMMAND = re.compile(r".{0,80}?\bethtool (?:-S|--statistics) ([\w.-]{1,64})\s*"
 _SETTINGS = re.compile(r"Settings for ([\w.-]{1,64}):")
 _EPOCH = re.compile(r"\d{9,11}(?:\.\d{1,9})?", re.ASCII)
 MARKS = (_PERFQUERY, _RDMA, _STATISTICS)
+_WORDS = (b"counters: Lid ", b"NIC statistics:", b"link ")  # one of them is in every such text
 _HEAD = re.compile(
     rb"^(?:[A-Za-z][\w.-]{0,62}: ?)?(?:# Port (?:extended )?counters: Lid \d|NIC statistics:"
     rb"|link [\w.-]{1,64}/\d{1,3} \w{1,64} \d{1,20} \w)",
@@ -83,7 +84,7 @@ class PortSamples:
 def is_port_counters(head: bytes) -> bool:
     """True where one of these tools printed it."""
     is_json = _JSON_HEAD.match(head) is not None and _JSON_COUNTER.search(head) is not None
-    return is_json or _HEAD.search(head) is not None
+    return is_json or (any(word in head for word in _WORDS) and _HEAD.search(head) is not None)
 
 
 def parse_port_counters(text: str, *, file_name: str = "", path: str = "") -> PortSamples:

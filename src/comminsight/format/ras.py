@@ -35,6 +35,7 @@ MAX_PROTOCOL_LINES = 16
 STAMP = "%Y-%m-%d %H:%M:%S"
 NEXT_STEP = "give what `ncclras -v` or `ncclras -v -f json` printed"
 PROTOCOL_LINE = re.compile(rb"(SERVER PROTOCOL [^\n]*|OK)\r?\n")
+TEXT_WORDS = (b"Job summary", b"Communicators...")
 TEXT_MARK = re.compile(rb"^(Job summary|Communicators\.\.\.)", re.MULTILINE)
 JSON_MARKS = (b'"communicators"', b'"nccl_version"', b'"communicators_count"')
 HASH = re.compile(r"(?:0x)?([0-9a-f]{1,16})", re.IGNORECASE)
@@ -47,7 +48,7 @@ def is_ras(head: bytes) -> bool:
         body = body[line.end() :].lstrip()
     if body.startswith(b"{"):
         return any(key in body for key in JSON_MARKS)
-    return TEXT_MARK.search(body) is not None
+    return any(word in body for word in TEXT_WORDS) and TEXT_MARK.search(body) is not None
 
 
 def parse_ras(data: bytes, *, path: str = "") -> RasAnswer:
