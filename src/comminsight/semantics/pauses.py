@@ -108,7 +108,7 @@ def _place_period(pauses_ns: np.ndarray, least_ns: float) -> int:
         z = _z_of_places(rounds, n_known)
         place = int(np.argmax(z))
         is_clear = z[place] > sqrt(2 * (log(n_tries) - _LOG_CHANCE)) or _is_on_top(
-            rounds[:, place], rounds, n_tries
+            ranks[place::n], ranks, n_tries
         )
         if is_clear and z[place] > best_z and _excess_ns(pauses_ns, n, place) > least_ns:
             best, best_z = n, float(z[place])
@@ -131,11 +131,12 @@ def _z_of_places(rounds: np.ndarray, n_known: np.ndarray) -> np.ndarray:
     return z
 
 
-def _is_on_top(own: np.ndarray, rounds: np.ndarray, n_tries: int) -> bool:
-    """Whether it is hardly chance that all pauses of one place are among the longest."""
+def _is_on_top(own: np.ndarray, ranks: np.ndarray, n_tries: int) -> bool:
+    """Whether it is hardly chance that all pauses of one place are among the longest: those of a
+    last round that is not whole speak too."""
     known = own[~np.isnan(own)]
-    n_above = int((rounds >= known.min()).sum())
-    n_all = int((~np.isnan(rounds)).sum())
+    n_above = int((ranks >= known.min()).sum())
+    n_all = int((~np.isnan(ranks)).sum())
     chance = _log_choices(n_above, len(known)) - _log_choices(n_all, len(known))
     return chance + log(n_tries) < _LOG_CHANCE
 

@@ -29,6 +29,34 @@ LOST = float("nan")  # a gap that is not compared
         ([1] * 40 + [90], 0),  # a checkpoint
         ([1, 1, 1, LOST] * 10, 0),  # an evaluation, left out
         ([1, 1, 9, LOST] * 10, 4),
+        # every fourth of a busy machine, but for the longest of all in a round that is not whole
+        (
+            [
+                8.34,
+                8.4,
+                8.34,
+                8.86,
+                8.38,
+                8.44,
+                8.49,
+                8.83,
+                8.36,
+                8.29,
+                8.32,
+                8.88,
+                8.27,
+                8.16,
+                8.39,
+                8.73,
+                8.24,
+                8.23,
+                8.45,
+                8.69,
+                8.91,
+                8.29,
+            ],
+            0,
+        ),
         ([], 0),
     ],
 )
