@@ -10,7 +10,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-OBJECTS_BETWEEN = 200_000  # some 20 MB at most of what cycles might hold meanwhile
+OBJECTS_BETWEEN = 1_000_000  # some 100 MB at most of what cycles might hold meanwhile
 
 
 @contextmanager
