@@ -6,21 +6,16 @@ Labels are the terms and units of the record, in every language the same.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from comminsight.model.bench import BenchRecord, BenchRow
+from comminsight.report.picture import drawing, saved, sheet
 
 INCHES = (9.0, 2.6)  # of one collective
-# no name of a moment or of random ids: equal records give equal pictures
-SETTINGS = {"svg.hashsalt": "comminsight", "svg.fonttype": "none"}
-METADATA = {"svg": {"Date": None}, "png": {"Software": None}}
 
 
 def drawn(records: Sequence[BenchRecord], *, form: str) -> bytes:
@@ -30,16 +25,13 @@ def drawn(records: Sequence[BenchRecord], *, form: str) -> bytes:
     Records without rows have no line; without any there is an empty picture that says so.
     """
     names = list(dict.fromkeys(row.collective for one in records for row in one.metrics.rows))
-    with mpl.rc_context(SETTINGS):
-        figure = Figure(figsize=(INCHES[0], INCHES[1] * max(1, len(names))), layout="constrained")
-        FigureCanvasAgg(figure)
+    with drawing():
+        figure = sheet(INCHES[0], INCHES[1] * max(1, len(names)))
         if not names:
             figure.text(0.5, 0.5, "nothing was measured", ha="center")
         else:
             _collectives(figure, records, names)
-        picture = io.BytesIO()
-        figure.savefig(picture, format=form, dpi=120, metadata=METADATA[form])
-    return picture.getvalue()
+        return saved(figure, form)
 
 
 def _collectives(figure: Figure, records: Sequence[BenchRecord], names: Sequence[str]) -> None:

@@ -6,25 +6,18 @@ Labels are the terms and units of the report, in every language the same.
 
 from __future__ import annotations
 
-import io
-import warnings
 from collections.abc import Sequence
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from comminsight.model.exposed import ExposedReport, OpExposure, RankExposed
 from comminsight.model.units import NS_PER_MS
 from comminsight.report.page import printable
+from comminsight.report.picture import drawing, saved, sheet
 
 MAX_RANKS, MAX_OPS, MAX_LABEL_CHARS = 64, 12, 40
 WIDTH_INCHES, BAR_INCHES, FRAME_INCHES = 9.0, 0.24, 1.3
-# equal reports give equal pictures; names from outside are no formulas
-SETTINGS = {"svg.hashsalt": "comminsight", "svg.fonttype": "none", "text.parse_math": False}
-METADATA = {"svg": {"Date": None}, "png": {"Software": None}}
 # told apart by those who see few colours, and by hatching on paper
 STYLES = {
     "compute": ("#0072b2", ""),
@@ -44,11 +37,8 @@ def drawn(report: ExposedReport, *, form: str) -> bytes:
     ranks = sorted(report.ranks, key=lambda one: (-one.exposed_ns, one.global_rank))[:MAX_RANKS]
     ops = report.ops[:MAX_OPS]
     heights = [FRAME_INCHES + BAR_INCHES * max(1, len(rows)) for rows in (ranks, ops)]
-    with mpl.rc_context(SETTINGS), warnings.catch_warnings():
-        # a sign that the font lacks is a box in a png, and itself in an svg: nobody need be told
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure = Figure(figsize=(WIDTH_INCHES, sum(heights)), layout="constrained")
-        FigureCanvasAgg(figure)
+    with drawing():
+        figure = sheet(WIDTH_INCHES, sum(heights))
         above, below = figure.subplots(2, 1, height_ratios=heights)
         _bars(above, [(f"rank {one.global_rank}", rank_parts(one)) for one in ranks])
         above.set_title(_shown("ranks by exposed time", len(ranks), len(report.ranks)))
@@ -58,9 +48,7 @@ def drawn(report: ExposedReport, *, form: str) -> bytes:
             below.text(0.5, 0.5, "no communication found", ha="center", transform=below.transAxes)
         figure.legend(handles=_handles(report), loc="outside lower center", ncols=len(STYLES),
                       fontsize="small")  # fmt: skip
-        picture = io.BytesIO()
-        figure.savefig(picture, format=form, dpi=120, metadata=METADATA[form])
-    return picture.getvalue()
+        return saved(figure, form)
 
 
 def rank_parts(one: RankExposed) -> Parts:

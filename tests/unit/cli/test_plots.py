@@ -32,7 +32,9 @@ def test_what_cannot_become_a_picture_is_refused(tmp_path: Path, name: str, said
 def test_without_matplotlib_the_package_to_install_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for name in [*sys.modules, "matplotlib"]:  # nor any part of it
+        if name.partition(".")[0] == "matplotlib":
+            monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, MODULE, raising=False)
     with pytest.raises(UsageError, match="matplotlib is not installed") as caught:
         plot_drawer(tmp_path / "x.svg", MODULE)
